@@ -1,0 +1,87 @@
+"""memfit trains any Keras model in the memory you have.
+
+Import it before the first TensorFlow op: the CPU then has a true meter of its memory.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from memfit.budgeting import allocator
+
+if TYPE_CHECKING:
+    from memfit.budgeting.budget import budget
+    from memfit.errors import (
+        MemfitError,
+        MemfitWarning,
+        RecordError,
+        SetupError,
+        TrialError,
+        UnitError,
+        UsageError,
+    )
+    from memfit.measuring.reading import read_memory, reset_peak
+    from memfit.measuring.setup import setup
+    from memfit.measuring.trial import measure
+    from memfit.records import (
+        Budget,
+        DeviceReading,
+        Facts,
+        Measurement,
+        Meter,
+        Outcome,
+        Reading,
+        Request,
+    )
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Budget",
+    "DeviceReading",
+    "Facts",
+    "Measurement",
+    "MemfitError",
+    "MemfitWarning",
+    "Meter",
+    "Outcome",
+    "Reading",
+    "RecordError",
+    "Request",
+    "SetupError",
+    "TrialError",
+    "UnitError",
+    "UsageError",
+    "budget",
+    "measure",
+    "read_memory",
+    "reset_peak",
+    "setup",
+]
+
+_HOMES = {
+    "budget": "memfit.budgeting.budget",
+    "measure": "memfit.measuring.trial",
+    "read_memory": "memfit.measuring.reading",
+    "reset_peak": "memfit.measuring.reading",
+    "setup": "memfit.measuring.setup",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a public name when it is first used, so that importing memfit stays quick."""
+    if name not in __all__:
+        raise AttributeError(f"module 'memfit' has no attribute {name!r}")
+    home = _HOMES.get(name)
+    if home is None:
+        home = "memfit.errors" if name.endswith(("Error", "Warning")) else "memfit.records"
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])
+
+
+allocator.turn_on(os.environ)

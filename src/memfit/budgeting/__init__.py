@@ -1,0 +1,1 @@
+"""How much memory may be used, and who said so."""

@@ -1,0 +1,52 @@
+"""Every error memfit raises on purpose, and the exit code each one gives the command line.
+
+    MemfitError                     1   anything memfit could not do
+    ├── UnitError (ValueError)      2   a size that cannot be read: "banana", "-1GiB"
+    ├── UsageError (ValueError)     2   an argument that cannot be right: a script that is not there
+    ├── RecordError (ValueError)    1   a record file that is broken or is another record
+    ├── SetupError (RuntimeError)   1   TensorFlow is missing, or started before memfit could set it up
+    └── TrialError (RuntimeError)   1   a fresh process could not be started or read
+
+    MemfitWarning (UserWarning)         something memfit does less well than it could, and the remedy
+
+A message says what happened with the numbers, then what was expected, then what to type next.
+An out-of-memory in a trial is not an error here: it is a `Measurement` with that outcome.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class MemfitError(Exception):
+    """What memfit could not do. The command line prints it without a traceback."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class UnitError(MemfitError, ValueError):
+    """A size that cannot be read; the message points at the fault and shows valid forms."""
+
+    exit_code = 2
+
+
+class UsageError(MemfitError, ValueError):
+    """An argument that cannot be right, whatever the machine."""
+
+    exit_code = 2
+
+
+class RecordError(MemfitError, ValueError):
+    """A record that cannot be read, or a file that holds another one."""
+
+
+class SetupError(MemfitError, RuntimeError):
+    """TensorFlow is missing, or has started already, so its memory cannot be set up any more."""
+
+
+class TrialError(MemfitError, RuntimeError):
+    """A trial that did not even start, or whose result cannot come back."""
+
+
+class MemfitWarning(UserWarning):
+    """Something that memfit does less well than it could here, and what to do about it."""

@@ -1,0 +1,1 @@
+"""What memory was: meters of devices and processes, and trials in fresh processes."""

@@ -1,0 +1,222 @@
+"""What runs in the fresh process of a trial: the target as plain Python would run it, with meters on.
+
+It adds three things to the target: a thread that writes down the meters ten times a second, a report at
+the end, and an end that follows the parent's. Exceptions, exit codes and output are the target's own.
+"""
+
+from __future__ import annotations
+
+import builtins
+import ctypes
+import faulthandler
+import io
+import json
+import os
+import pickle
+import signal
+import sys
+import threading
+import traceback
+from dataclasses import replace
+from importlib.machinery import SourceFileLoader
+from multiprocessing import spawn
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any, Final
+
+from memfit.budgeting import allocator
+from memfit.measuring import importing, oom
+from memfit.measuring.job import (
+    FAULT_NAME,
+    LATEST_NAME,
+    Call,
+    Job,
+    Report,
+    Script,
+    write_latest,
+    write_report,
+)
+from memfit.measuring.reading import assemble
+from memfit.records import DeviceReading, Reading
+
+SAMPLE_SECONDS: Final = 0.1
+PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
+LOG_LEVEL: Final = "TF_CPP_MIN_LOG_LEVEL"
+
+
+def main(folder_name: str) -> None:
+    """Runs the job in the folder. Whatever the target raises goes on to Python's own end."""
+    folder = Path(folder_name)
+    job = Job.load(folder)
+    _end_with(job.parent)
+    signal.pthread_sigmask(signal.SIG_SETMASK, job.signals)
+    sys.excepthook = _show_without_our_frames
+    faulthandler.enable((folder / FAULT_NAME).open("w"))
+    importing.around(
+        "tensorflow", before=_keep_warnings_in_log, after=lambda: _limit_devices(job.device_limit_bytes)
+    )
+    sampler = Sampler(folder)
+    sampler.start()
+    try:
+        value = _run(job.target)
+        _join_threads()
+    except BaseException as error:
+        write_report(folder, _failed(error, _last_reading(sampler)))
+        raise
+    write_report(folder, _succeeded(value, _last_reading(sampler)))
+
+
+def _run(target: Script | Call) -> Any:
+    if isinstance(target, Script):
+        return _run_script(target)
+    spawn.prepare(target.preparation)
+    function, arguments = pickle.loads(target.payload)  # noqa: S301 - our parent's, in a private folder
+    return function(*arguments)
+
+
+def _run_script(script: Script) -> None:
+    """As `python script.py ...` does: the script is `__main__`, for good."""
+    module = ModuleType("__main__")
+    module.__dict__.update(
+        __file__=script.path,
+        __builtins__=builtins,
+        __loader__=SourceFileLoader("__main__", script.path),
+        __cached__=None,
+    )
+    sys.modules["__main__"] = module
+    sys.argv[:] = [script.path, *script.arguments]
+    sys.path[0] = str(Path(script.path).resolve().parent)
+    with io.open_code(str(Path(script.path).resolve())) as file:
+        code = compile(file.read(), script.path, "exec", dont_inherit=True)
+    exec(code, module.__dict__)  # noqa: S102 - running the user's script is what we are for
+
+
+def _end_with(parent: int) -> None:
+    """Asks the kernel to end this process when its parent ends, however that happens."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _keep_warnings_in_log() -> None:
+    """Scripts like to silence TensorFlow's log, but it alone says which op ran out of memory.
+
+    The parent takes the log out of what the user sees.
+    """
+    os.environ[LOG_LEVEL] = str(min(1, int(os.environ.get(LOG_LEVEL, "1") or 1)))
+
+
+def _limit_devices(limit_bytes: int | None) -> None:
+    """What the environment alone cannot say of a limit."""
+    if limit_bytes is not None:
+        from memfit.measuring import gpus_tf, region_tf
+
+        region_tf.take_one_region_when_started(limit_bytes)
+        gpus_tf.set_up(limit_bytes, growth=True)
+
+
+class Sampler(threading.Thread):
+    """Writes down the meters ten times a second, where they survive the process."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(name="memfit-meter", daemon=True)
+        self._file = os.open(folder / LATEST_NAME, os.O_WRONLY | os.O_CREAT, 0o600)
+        self._is_over = threading.Event()
+        self.highest: tuple[DeviceReading, ...] = ()
+
+    def run(self) -> None:
+        """Samples until `stop`."""
+        while not self._is_over.wait(SAMPLE_SECONDS):
+            write_latest(self._file, assemble(self.sample()))
+
+    def stop(self) -> None:
+        """Ends the sampling, so that nothing more is written."""
+        self._is_over.set()
+        self.join()
+
+    def sample(self) -> tuple[DeviceReading, ...]:
+        """Figures of the devices. Their peaks are kept even if the target resets its meters."""
+        figures = _figures()
+        peaks = {device.device: device.peak_bytes for device in self.highest}
+        self.highest = tuple(
+            replace(device, peak_bytes=max(device.peak_bytes, peaks.get(device.device, 0)))
+            for device in figures
+        )
+        return self.highest
+
+
+def _figures() -> tuple[DeviceReading, ...]:
+    """The devices' figures, without starting TensorFlow or touching its memory."""
+    if not importing.is_loaded("tensorflow") or not allocator.is_on(os.environ):
+        return ()
+    from memfit.measuring import device_tf
+
+    return device_tf.read_figures() if device_tf.has_started() else ()
+
+
+def _last_reading(sampler: Sampler) -> Reading:
+    """The figures at the end, and then, with nothing left to disturb, the test whether they are true."""
+    sampler.stop()
+    devices = sampler.sample()
+    if devices:
+        from memfit.measuring import device_tf
+
+        if not device_tf.has_true_meter():
+            devices = tuple(device_tf.process_stands_in(device.device) for device in devices)
+    return assemble(devices)
+
+
+def _join_threads() -> None:
+    """Waits for the target's threads, as Python does at its end: their memory counts."""
+    for thread in threading.enumerate():
+        if not thread.daemon and thread is not threading.current_thread():
+            thread.join()
+
+
+def _succeeded(value: Any, reading: Reading) -> Report:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError) as fault:
+        return Report(reading=reading, value_error=str(fault))
+    return Report(reading=reading, value=value)
+
+
+def _failed(error: BaseException, reading: Reading) -> Report:
+    is_device_oom = oom.is_device_oom(error)
+    return Report(
+        reading=reading,
+        error=traceback.format_exception_only(error)[-1].strip(),
+        is_device_oom=is_device_oom,
+        is_host_oom=oom.is_host_oom(error),
+        place=_place(error),
+        request=oom.read_error(error) if is_device_oom else None,
+    )
+
+
+def _place(error: BaseException) -> str | None:
+    """The innermost line of the user's own code."""
+    frames = traceback.extract_tb(_user_traceback(error.__traceback__))
+    mine = [frame for frame in frames if is_user_file(frame.filename)]
+    return f"{mine[-1].filename}:{mine[-1].lineno}" if mine else None
+
+
+def is_user_file(name: str) -> bool:
+    """Whether a file is the user's own code, not a library's."""
+    return not name.startswith("<") and "site-packages" not in name and not name.startswith(sys.base_prefix)
+
+
+def _user_traceback(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback from where the target began."""
+    begin, frame = trace, trace
+    while frame is not None:
+        if frame.tb_frame.f_globals.get("__name__") == __name__:
+            begin = frame.tb_next
+        frame = frame.tb_next
+    return begin
+
+
+def _show_without_our_frames(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    trace = _user_traceback(trace)
+    sys.__excepthook__(kind, error.with_traceback(trace), trace)

@@ -1,0 +1,322 @@
+"""The records that cross folders: read this first.
+
+Frozen values, each with JSON both ways. A record says what was measured or decided and, where it
+matters, who said so. It decides nothing itself.
+
+| record | says |
+|---|---|
+| `Budget` | bytes allowed on the device and on the host, and who said so |
+| `DeviceReading` | what one device's meter said |
+| `Reading` | what all meters said at one moment: devices, process, container |
+| `Request` | an allocation that failed: how much, by which op |
+| `Measurement` | what one function or script took in a fresh process, and how it ended |
+| `Facts` | this machine: devices, allocator, limits, versions |
+
+In a file, a record carries its name and the version of its form: `{"memfit": "Budget", "version":
+1, ...}`. Fields that this version does not know are passed over, so that an older memfit reads what a
+newer one wrote; a missing or malformed field is an error that names it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final, Self
+
+from memfit.decoding import FieldError, decode, encode
+from memfit.errors import RecordError
+
+RECORD_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """The base of all records: JSON both ways, and files that are never half-written."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """This record as JSON values, its name and version first."""
+        head = {"memfit": type(self).__name__, "version": RECORD_VERSION}
+        return head | {f.name: encode(getattr(self, f.name)) for f in fields(self)}
+
+    def to_json(self) -> str:
+        """This record as indented JSON text."""
+        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
+
+    @classmethod
+    def from_dict(cls, values: Any, *, source: str = "the record") -> Self:
+        """The record that `values` describe.
+
+        Args:
+            values: What `to_dict` returned. On `Record` itself any kind of record is accepted, on
+                a kind only that one.
+            source: What to call the values in an error, such as the file's name.
+
+        Raises:
+            RecordError: If `values` are no record, another one, or have a broken field.
+        """
+        name = values.get("memfit") if isinstance(values, dict) else None
+        kind = _KINDS.get(name) if isinstance(name, str) else None
+        if kind is None:
+            raise RecordError(
+                f'{source} is not a memfit record: the field "memfit" must be one of '
+                f"{', '.join(sorted(_KINDS))}. Received: {name!r}."
+            )
+        if not issubclass(kind, cls):
+            raise RecordError(f"{source} holds a {name}, but a {cls.__name__} is needed.")
+        try:
+            return decode(kind, values)
+        except FieldError as fault:
+            raise RecordError(f"{source}: {fault}{_version_hint(values)}") from None
+
+    @classmethod
+    def from_json(cls, text: str, *, source: str = "the record") -> Self:
+        """The record in a JSON text; errors name the line and column of a fault."""
+        try:
+            values = json.loads(text)
+        except (ValueError, RecursionError) as fault:
+            raise RecordError(f"{source} is not JSON: {fault}.") from None
+        return cls.from_dict(values, source=source)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes this record to `path`, whole or not at all."""
+        target = Path(path)
+        try:
+            handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+            scratch = Path(name)
+            try:
+                with os.fdopen(handle, "w", encoding="utf-8") as file:
+                    file.write(self.to_json() + "\n")
+                    file.flush()
+                    os.fsync(file.fileno())
+                scratch.replace(target)
+            finally:
+                scratch.unlink(missing_ok=True)
+        except OSError as fault:
+            raise RecordError(f"cannot write {target}: {fault.strerror or fault}.") from None
+        return target
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """The record in the file at `path`.
+
+        Example:
+        >>> Budget.load("missing.json")
+        Traceback (most recent call last):
+        ...
+        memfit.errors.RecordError: cannot read missing.json: No such file or directory.
+        """
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except OSError as fault:
+            raise RecordError(f"cannot read {path}: {fault.strerror}.") from None
+        except UnicodeDecodeError:
+            raise RecordError(f"{path} is not JSON: it is not even text.") from None
+        return cls.from_json(text, source=str(path))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget(Record):
+    """How many bytes may be used, and who said so.
+
+    Attributes:
+        device_bytes: Bytes allowed on the device that trains. On the CPU that is host memory, too.
+        device_source: Who said so, in words: `"the argument '2GiB'"`, `"MEMFIT_BUDGET=2GiB"`.
+        host_bytes: Bytes allowed in host memory for all processes of the run.
+        host_source: Who said so.
+    """
+
+    device_bytes: int
+    device_source: str
+    host_bytes: int
+    host_source: str
+
+
+class Meter(StrEnum):
+    """Where a figure of device memory comes from."""
+
+    ALLOCATOR = "allocator"
+    """The device's own allocator counted every byte: true."""
+    PROCESS = "process"
+    """The memory of the process stands in for it: an upper bound that never falls."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceReading(Record):
+    """What one device's meter said.
+
+    Attributes:
+        device: The device, such as `"CPU:0"` or `"GPU:1"`.
+        current_bytes: Bytes in use now.
+        peak_bytes: The most bytes that were in use since the start, or since the last reset.
+        meter: Where the two figures come from.
+    """
+
+    device: str
+    current_bytes: int
+    peak_bytes: int
+    meter: Meter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading(Record):
+    """What all meters said at one moment.
+
+    Attributes:
+        at_seconds: When, in seconds since the epoch.
+        devices: One reading a device; empty while TensorFlow has not started.
+        host_bytes: Resident memory of this process.
+        host_peak_bytes: The most resident memory this process ever had.
+        children_bytes: Resident memory of all its descendants together.
+        container_bytes: What the container is charged with, or `None` outside of one.
+    """
+
+    at_seconds: float
+    devices: tuple[DeviceReading, ...]
+    host_bytes: int
+    host_peak_bytes: int
+    children_bytes: int
+    container_bytes: int | None
+
+    def fullest_device(self) -> DeviceReading | None:
+        """The device with the highest peak, or `None` where no device was read."""
+        return max(self.devices, key=lambda device: device.peak_bytes, default=None)
+
+
+class Outcome(StrEnum):
+    """How a trial ended."""
+
+    OK = "ok"
+    DEVICE_OUT_OF_MEMORY = "device out of memory"
+    HOST_OUT_OF_MEMORY = "host out of memory"
+    KILLED = "killed"
+    TIMEOUT = "timeout"
+    ERROR = "error"
+
+    @property
+    def is_out_of_memory(self) -> bool:
+        """Whether memory was what ran out."""
+        return self in (Outcome.DEVICE_OUT_OF_MEMORY, Outcome.HOST_OUT_OF_MEMORY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request(Record):
+    """An allocation that failed.
+
+    Attributes:
+        num_bytes: How much was asked for, or `None` where TensorFlow did not say.
+        op: The op that asked, such as `"MatMul"`, or `None`.
+        shape: The shape of the tensor asked for, or `None`.
+        device: The device that had no room, or `None`.
+    """
+
+    num_bytes: int | None = None
+    op: str | None = None
+    shape: tuple[int, ...] | None = None
+    device: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement(Record):
+    """What one function or script took in a fresh process, and how it ended.
+
+    Attributes:
+        target: The function or the command line that ran.
+        outcome: How it ended.
+        reason: The outcome in a sentence; for an error, its text.
+        seconds: Wall-clock time of the whole process, its start included.
+        exit_code: What the process returned, or minus the signal that ended it.
+        peak_bytes: Peak of the fullest device, or `None` where no device was used.
+        is_peak_exact: Whether `peak_bytes` was read at the end; otherwise the process died and the
+            figure is the last one it wrote, at most a tenth of a second old.
+        reading: All meters at the end, or the last they said, or `None` if they never spoke.
+        device_limit_bytes: The limit on the device, or `None`.
+        host_limit_bytes: The limit on the host, or `None`.
+        request: The last allocation that failed, or `None`.
+        num_failed_requests: How many allocations failed; a script may survive some.
+        value: What the function returned; `None` for a script.
+        output: The end of what the process printed, both streams; empty where it was passed through.
+    """
+
+    target: str
+    outcome: Outcome
+    reason: str
+    seconds: float
+    exit_code: int
+    peak_bytes: int | None = None
+    is_peak_exact: bool = False
+    reading: Reading | None = None
+    device_limit_bytes: int | None = None
+    host_limit_bytes: int | None = None
+    request: Request | None = None
+    num_failed_requests: int = 0
+    value: Any = None
+    output: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceFacts(Record):
+    """A device as TensorFlow sees it.
+
+    Attributes:
+        device: Its name, such as `"CPU:0"`.
+        description: What it is, such as a GPU's product name; empty where TensorFlow does not say.
+        limit_bytes: What its allocator may use, or `None` where nothing limits it.
+        meter: Where figures of its memory come from.
+    """
+
+    device: str
+    description: str
+    limit_bytes: int | None
+    meter: Meter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts(Record):
+    """This machine: devices, allocator, limits, versions.
+
+    Attributes:
+        versions: Package (and `"python"`, `"linux"`) to version; `"not installed"` where it is missing.
+        is_supported: Package to whether memfit supports that version.
+        devices: What TensorFlow can train on; empty if it did not start.
+        tensorflow_error: Why TensorFlow did not start, or `None`.
+        allocator: The CPU allocator in words.
+        onednn: Whether oneDNN serves the CPU's ops, in words.
+        num_cores: CPU cores this process may use.
+        host_total_bytes: The machine's memory.
+        host_available_bytes: What could be had now without swapping.
+        container_limit_bytes: The container's limit, or `None`.
+        container_bytes: What the container is charged with now, or `None` outside of one.
+        budget: What memfit may use when it is told nothing more.
+    """
+
+    versions: dict[str, str]
+    is_supported: dict[str, bool]
+    devices: tuple[DeviceFacts, ...]
+    tensorflow_error: str | None
+    allocator: str
+    onednn: str
+    num_cores: int
+    host_total_bytes: int
+    host_available_bytes: int
+    container_limit_bytes: int | None
+    container_bytes: int | None
+    budget: Budget
+
+
+_KINDS: Final[dict[str, type[Record]]] = {
+    kind.__name__: kind for kind in (Budget, DeviceFacts, DeviceReading, Facts, Measurement, Reading, Request)
+}
+
+
+def _version_hint(values: dict[str, Any]) -> str:
+    version = values.get("version")
+    if isinstance(version, int) and version > RECORD_VERSION:
+        return (
+            f" It was written in version {version} of the form; this memfit reads version "
+            f"{RECORD_VERSION}: pip install --upgrade memfit."
+        )
+    return ""

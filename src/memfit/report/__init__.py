@@ -1,0 +1,1 @@
+"""How records are shown. It computes nothing: records in, text and pictures out."""
