@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
-from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -36,7 +35,7 @@ def encode(value: Any) -> Any:
 
 def decode(kind: type[T], values: dict[str, Any], path: str = "") -> T:
     """The dataclass `kind` from `values`; fields that it does not have are passed over."""
-    hints = _hints(kind)
+    hints = get_type_hints(kind)
     arguments = {}
     for field in fields(kind):  # type: ignore[arg-type]
         name = f"{path}.{field.name}" if path else field.name
@@ -45,11 +44,6 @@ def decode(kind: type[T], values: dict[str, Any], path: str = "") -> T:
         elif field.default is MISSING and field.default_factory is MISSING:
             raise FieldError(f'the field "{name}" is missing.')
     return kind(**arguments)
-
-
-@cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind)
 
 
 def _decode_value(hint: Any, value: Any, path: str) -> Any:

@@ -13,7 +13,7 @@ from typing import Final
 
 from memfit.budgeting import machine
 from memfit.errors import UnitError, UsageError
-from memfit.units import GIB, MIB, format_bytes
+from memfit.units import MIB, format_bytes
 
 BUDGET: Final = "MEMFIT_BUDGET"
 CHOICE: Final = "MEMFIT_CPU_ALLOCATOR"
@@ -24,10 +24,6 @@ ONEDNN: Final = "TF_ENABLE_ONEDNN_OPTS"
 # The allocator takes regions that double in size and are only touched when used. A wall this far above the
 # machine's memory lets it grow as freely as malloc would; TensorFlow's own wall stands at 64 GiB.
 WALL_OVER_MEMORY: Final = 4
-
-# Up to here, one region for all is worth its index of 1/32 of its size; above, the 128 MiB that a chunk may
-# waste are little.
-ONE_REGION_LIMIT_BYTES: Final = 4 * GIB
 
 # The allocator's first region is this large and takes in TensorFlow's many small tensors.
 FIRST_REGION_BYTES: Final = 2 * MIB

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
@@ -65,10 +67,16 @@ def build_parser() -> Parser:
         subparser = commands.add_parser(
             command.__name__.rpartition(".")[2],
             help=command.HELP,
-            description=command.__doc__,
+            description=_wrapped(command.__doc__ or ""),
             epilog=command.EXAMPLES,
             formatter_class=formatter,
         )
         command.add_arguments(subparser)
         subparser.set_defaults(command=command.main)
     return parser
+
+
+def _wrapped(text: str) -> str:
+    """Paragraphs as wide as the terminal; the examples below them keep their lines."""
+    width = shutil.get_terminal_size().columns - 2
+    return "\n\n".join(textwrap.fill(paragraph, width) for paragraph in text.split("\n\n"))

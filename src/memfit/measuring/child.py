@@ -1,6 +1,6 @@
 """What runs in the fresh process of a trial: the target as plain Python would run it, with meters on.
 
-It adds three things to the target: a thread that writes down the meters ten times a second, a report at
+It adds three things to the target: a thread that writes down the meters as it goes, a report at
 the end, and an end that follows the parent's. Exceptions, exit codes and output are the target's own.
 """
 
@@ -16,9 +16,11 @@ import pickle
 import signal
 import sys
 import threading
+import time
 import traceback
 from dataclasses import replace
 from importlib.machinery import SourceFileLoader
+from itertools import count
 from multiprocessing import spawn
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -36,10 +38,12 @@ from memfit.measuring.job import (
     write_latest,
     write_report,
 )
+from memfit.measuring.places import first_user_place
 from memfit.measuring.reading import assemble
 from memfit.records import DeviceReading, Reading
 
 SAMPLE_SECONDS: Final = 0.1
+SAMPLES_A_HOST_READING: Final = 5  # A device's figures take microseconds, the host's take milliseconds.
 PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 LOG_LEVEL: Final = "TF_CPP_MIN_LOG_LEVEL"
 
@@ -76,18 +80,19 @@ def _run(target: Script | Call) -> Any:
 
 def _run_script(script: Script) -> None:
     """As `python script.py ...` does: the script is `__main__`, for good."""
+    path = Path(script.path).absolute()
     module = ModuleType("__main__")
     module.__dict__.update(
-        __file__=script.path,
+        __file__=str(path),
         __builtins__=builtins,
-        __loader__=SourceFileLoader("__main__", script.path),
+        __loader__=SourceFileLoader("__main__", str(path)),
         __cached__=None,
     )
     sys.modules["__main__"] = module
     sys.argv[:] = [script.path, *script.arguments]
-    sys.path[0] = str(Path(script.path).resolve().parent)
-    with io.open_code(str(Path(script.path).resolve())) as file:
-        code = compile(file.read(), script.path, "exec", dont_inherit=True)
+    sys.path[0] = str(path.resolve().parent)
+    with io.open_code(str(path)) as file:
+        code = compile(file.read(), str(path), "exec", dont_inherit=True)
     exec(code, module.__dict__)  # noqa: S102 - running the user's script is what we are for
 
 
@@ -107,16 +112,17 @@ def _keep_warnings_in_log() -> None:
 
 
 def _limit_devices(limit_bytes: int | None) -> None:
-    """What the environment alone cannot say of a limit."""
-    if limit_bytes is not None:
-        from memfit.measuring import gpus_tf, region_tf
+    """What the environment alone cannot say."""
+    from memfit.measuring import gpus_tf, region_tf
 
-        region_tf.take_one_region_when_started(limit_bytes)
+    if allocator.is_on(os.environ):
+        region_tf.take_region_when_started(limit_bytes)
+    if limit_bytes is not None:
         gpus_tf.set_up(limit_bytes, growth=True)
 
 
 class Sampler(threading.Thread):
-    """Writes down the meters ten times a second, where they survive the process."""
+    """Writes down the meters several times a second, where they survive the process."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(name="memfit-meter", daemon=True)
@@ -126,8 +132,12 @@ class Sampler(threading.Thread):
 
     def run(self) -> None:
         """Samples until `stop`."""
-        while not self._is_over.wait(SAMPLE_SECONDS):
-            write_latest(self._file, assemble(self.sample()))
+        for number in count():
+            if number % SAMPLES_A_HOST_READING == 0:
+                reading = assemble(())
+            write_latest(self._file, replace(reading, at_seconds=time.time(), devices=self.sample()))
+            if self._is_over.wait(SAMPLE_SECONDS):
+                return
 
     def stop(self) -> None:
         """Ends the sampling, so that nothing more is written."""
@@ -188,21 +198,14 @@ def _failed(error: BaseException, reading: Reading) -> Report:
         error=traceback.format_exception_only(error)[-1].strip(),
         is_device_oom=is_device_oom,
         is_host_oom=oom.is_host_oom(error),
-        place=_place(error),
+        place=_place(error.__traceback__),
         request=oom.read_error(error) if is_device_oom else None,
     )
 
 
-def _place(error: BaseException) -> str | None:
-    """The innermost line of the user's own code."""
-    frames = traceback.extract_tb(_user_traceback(error.__traceback__))
-    mine = [frame for frame in frames if is_user_file(frame.filename)]
-    return f"{mine[-1].filename}:{mine[-1].lineno}" if mine else None
-
-
-def is_user_file(name: str) -> bool:
-    """Whether a file is the user's own code, not a library's."""
-    return not name.startswith("<") and "site-packages" not in name and not name.startswith(sys.base_prefix)
+def _place(trace: TracebackType | None) -> str | None:
+    frames = traceback.extract_tb(trace)
+    return first_user_place((frame.filename, frame.lineno or 0) for frame in reversed(frames))
 
 
 def _user_traceback(trace: TracebackType | None) -> TracebackType | None:

@@ -8,6 +8,7 @@ the tag at the end is ended. What the end of it means is left to `outcome`.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -25,10 +26,11 @@ import psutil
 from memfit.budgeting import allocator, cgroup
 from memfit.errors import TrialError
 from memfit.measuring import oom
-from memfit.measuring.child import LOG_LEVEL, is_user_file
+from memfit.measuring.child import LOG_LEVEL
 from memfit.measuring.job import FAULT_NAME, Job, read_latest, read_report
 from memfit.measuring.noise import LogFilter
 from memfit.measuring.outcome import Ending, failed_request, judge
+from memfit.measuring.places import first_user_place
 from memfit.records import Measurement, Outcome, Request
 
 TAG: Final = "MEMFIT_TRIAL"
@@ -127,7 +129,7 @@ class Child:
         while survivors := _tagged(self.tag):
             for survivor in survivors:
                 _kill(survivor)
-            psutil.wait_procs(survivors, timeout=1)
+            psutil.wait_procs(survivors, timeout=0.1)
 
     def measurement(
         self,
@@ -251,17 +253,18 @@ def _num_kernel_kills() -> int:
 
 
 def _fault_place(folder: Path) -> str | None:
-    """The user's line in what Python's fault handler wrote, innermost first, if the child crashed."""
+    """The user's line in what Python's fault handler wrote, if the child crashed.
+
+    It writes a section a thread. The one that crashed is called current, if it ran Python code at all; the
+    main thread, which waits for TensorFlow's threads, comes last.
+    """
     try:
-        lines = (folder / FAULT_NAME).read_text().splitlines()
+        sections = (folder / FAULT_NAME).read_text().split("\n\n")
     except OSError:
         return None
-    for line in lines:
-        _, mark, rest = line.partition('  File "')
-        name, _, after = rest.partition('", line ')
-        if mark and is_user_file(name) and not name.startswith(str(Path(__file__).parent)):
-            return f"{name}:{after.split()[0]}"
-    return None
+    sections.sort(key=lambda section: "Current thread" in section)
+    frames = re.findall(r'^  File "(.+)", line (\d+) in', "\n".join(reversed(sections)), re.MULTILINE)
+    return first_user_place((name, int(line)) for name, line in frames)
 
 
 def _tagged(tag: str) -> list[psutil.Process]:

@@ -135,6 +135,7 @@ def _survived(ending: Ending) -> str:
     if not ending.requests:
         return "it ran to its end."
     return (
-        f"it ran to its end, although {len(ending.requests)} requests for memory failed; the last: "
+        f"it ran to its end, although {len(ending.requests)} request{'s' * (len(ending.requests) > 1)} for "
+        "memory failed; the last: "
         f"{describe_request(ending.requests[-1])}."
     )

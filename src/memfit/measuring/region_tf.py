@@ -1,20 +1,26 @@
-"""One region for the whole limit of the CPU's allocator, as a GPU has, so that the meter is exact.
+"""One large region for the CPU's allocator from the start, as a GPU has, so that the meter is exact.
 
 Left alone, the allocator takes regions of 2, 4, 8, ... MiB as it grows. A tensor that does not fit the last
 one gets a region of its own and, since a chunk is only split if half of it or 128 MiB would be left, holds
-all of it: 50 MiB count as 64, and what is wasted is missed under a tight limit. One untouched region from
+all of it: 150 MiB count as 256, and what is wasted is missed under a tight limit. One untouched region from
 the start costs no memory but its index (8 bytes for every 256) and has neither flaw.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import tensorflow as tf
 from tensorflow.python.eager import context as tf_context
 
-from memfit.budgeting import allocator, machine
-from memfit.units import MIB
+from memfit.budgeting import machine
+from memfit.units import GIB, MIB
+
+# Without a limit: large enough for most measurements, its index is 32 MiB. Whatever comes after is larger.
+UNLIMITED_REGION_BYTES: Final = GIB
+# Under a limit above this the index would weigh more than the 128 MiB that a chunk may waste.
+LARGEST_REGION_BYTES: Final = 4 * GIB
 
 
 def when_started(callback: Callable[[], None]) -> None:
@@ -33,20 +39,25 @@ def when_started(callback: Callable[[], None]) -> None:
     tf_context.Context.ensure_initialized = ensure_initialized
 
 
-def take_one_region_when_started(limit_bytes: int) -> None:
-    """Makes the meter exact under a limit, if the limit is one for which that is worth its price."""
-    if limit_bytes <= min(allocator.ONE_REGION_LIMIT_BYTES, machine.total_bytes()):
-        when_started(lambda: take_one_region(limit_bytes))
+def take_region_when_started(limit_bytes: int | None) -> None:
+    """Makes the meter exact from the start.
+
+    Args:
+        limit_bytes: The limit that was set with `allocator.set_limit`, or `None` for no limit.
+    """
+    if limit_bytes is None:
+        when_started(lambda: take_region(UNLIMITED_REGION_BYTES))
+    elif limit_bytes <= min(LARGEST_REGION_BYTES, machine.total_bytes()):
+        when_started(lambda: take_region(limit_bytes))
 
 
-def take_one_region(limit_bytes: int) -> None:
-    """Makes the allocator of `CPU:0` take all that its limit leaves it, at once.
+def take_region(num_bytes: int) -> None:
+    """Makes the allocator of `CPU:0`, which must be untouched, take a region of `num_bytes` at once.
 
-    It must be untouched, and its limit `allocator.FIRST_REGION_BYTES` above `limit_bytes`: this call's own
-    small tensors, and TensorFlow's later, live in that first region.
+    Under a limit that must leave `allocator.FIRST_REGION_BYTES` beside it: this call's own small tensors,
+    and TensorFlow's later, live in the first region.
     """
     with tf.device("CPU:0"):
-        # Uninitialised: nothing is written, so the kernel gives no pages for it. The allocator takes
-        # regions in powers of two, so a little less than all makes it take all.
-        tf.raw_ops.Empty(shape=[limit_bytes // MIB, MIB], dtype=tf.uint8, init=False)
+        # Uninitialised: nothing is written, so the kernel gives no pages for it.
+        tf.raw_ops.Empty(shape=[num_bytes // MIB, MIB], dtype=tf.uint8, init=False)
     tf.config.experimental.reset_memory_stats("CPU:0")

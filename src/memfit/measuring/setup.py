@@ -15,7 +15,7 @@ from memfit.records import Budget
 
 
 def setup(budget: str | int | None = None, *, growth: bool = True, clean: bool = False) -> Budget:
-    """Limits the memory of the CPU and of every GPU, before TensorFlow starts.
+    """Limits device memory and makes the CPU's meter exact, before TensorFlow starts.
 
     Args:
         budget: The limit on each device, as in `memfit.budget`. `None` sets no limit.
@@ -43,9 +43,10 @@ def setup(budget: str | int | None = None, *, growth: bool = True, clean: bool =
         os.environ[allocator.ONEDNN] = "0"
     from memfit.measuring import gpus_tf, region_tf
 
-    if budget is not None:
-        region_tf.take_one_region_when_started(found.device_bytes)
-    gpus_tf.set_up(found.device_bytes if budget is not None else None, growth=growth)
+    limit_bytes = None if budget is None else found.device_bytes
+    if limit_bytes is not None or allocator.limit_bytes(os.environ) is None:
+        region_tf.take_region_when_started(limit_bytes)
+    gpus_tf.set_up(limit_bytes, growth=growth)
     return found
 
 

@@ -1,0 +1,1 @@
+"""What memfit costs and saves, as ratios measured side by side in one run."""

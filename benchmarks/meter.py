@@ -1,0 +1,132 @@
+"""What the true meter costs: training with it against training without, starting, and reading.
+
+Times are the minimum of interleaved repeats in processes of their own, since machines are shared; each
+ratio compares two things measured in the same run.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import timeit
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+import memfit
+from memfit.budgeting import allocator
+from memfit.units import MIB, format_bytes, format_seconds
+
+NUM_REPEATS = 5
+
+
+def train_lstm() -> float:
+    """Seconds of the fastest of several training steps of an LSTM: many small tensors."""
+    import keras
+    import numpy as np
+
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((100, 32)), keras.layers.LSTM(128), keras.layers.Dense(1)])
+    return _seconds_a_step(model, np.zeros((32, 100, 32), "float32"), np.zeros((32, 1), "float32"))
+
+
+def train_convolutions() -> float:
+    """The same for a small convolutional network: a few large tensors."""
+    import keras
+    import numpy as np
+
+    keras.utils.set_random_seed(0)
+    blocks = [keras.layers.Conv2D(32, 3, padding="same", activation="relu") for _ in range(4)]
+    model = keras.Sequential(
+        [keras.Input((48, 48, 3)), *blocks, keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(1)]
+    )
+    return _seconds_a_step(model, np.zeros((32, 48, 48, 3), "float32"), np.zeros((32, 1), "float32"))
+
+
+def read_many_times() -> list[float]:
+    """Seconds of one full reading, and of the devices' figures alone."""
+    import tensorflow as tf
+
+    from memfit.measuring import device_tf
+
+    tf.ones([3])
+    memfit.read_memory()
+    return [timeit.timeit(call, number=200) / 200 for call in (memfit.read_memory, device_tf.read_figures)]
+
+
+def hold(num_mib: int, num_tensors: int) -> None:
+    """Holds tensors of known size."""
+    import tensorflow as tf
+
+    held = [tf.ones([num_mib * MIB // num_tensors // 4]) for _ in range(num_tensors)]
+    assert held
+
+
+def main() -> None:
+    """Prints the tables."""
+    console = Console()
+    console.print(_training())
+    console.print(_starting())
+    console.print(_accuracy())
+
+
+def _training() -> Table:
+    table = Table("training step", "default allocator", "true meter", "ratio")
+    table.title = f"minimum of {NUM_REPEATS}, interleaved"
+    for name, target in {"LSTM(128), T=100": train_lstm, "4 x Conv2D(32)": train_convolutions}.items():
+        default, metered = _interleaved(target)
+        table.add_row(name, format_seconds(default), format_seconds(metered), f"{metered / default:.2f}")
+    return table
+
+
+def _interleaved(target: Callable[[], float]) -> tuple[float, float]:
+    times: dict[str, list[float]] = {"default": [], "bfc": []}
+    for _ in range(NUM_REPEATS):
+        for choice, seconds in times.items():
+            seconds.append(memfit.measure(target, environment=_allocator(choice)).value)
+    return min(times["default"]), min(times["bfc"])
+
+
+def _allocator(choice: str) -> dict[str, str]:
+    """The environment of a child; this process has already asked for the true meter, for itself."""
+    return {allocator.CHOICE: choice, allocator.USE_BFC: "true" if choice == "bfc" else "false"}
+
+
+def _starting() -> Table:
+    table = Table("what", "time", title=f"minimum of {NUM_REPEATS}")
+    for name, words in {
+        'python -c ""': ("-c", ""),
+        'python -c "import memfit"': ("-c", "import memfit"),
+        "memfit --help": ("-m", "memfit", "--help"),
+        'python -c "import tensorflow"': ("-c", "import tensorflow"),
+    }.items():
+        seconds = timeit.repeat(lambda words=words: _python(words), number=1, repeat=NUM_REPEATS)  # type: ignore[misc]
+        table.add_row(name, format_seconds(min(seconds)))
+    full, figures = memfit.measure(read_many_times).value
+    table.add_row("memfit.read_memory()", f"{full * 1e6:.0f} µs")
+    table.add_row("  of which the devices' figures", f"{figures * 1e6:.1f} µs")
+    return table
+
+
+def _python(words: tuple[str, ...]) -> None:
+    subprocess.run((sys.executable, *words), check=True, capture_output=True)
+
+
+def _accuracy() -> Table:
+    table = Table("tensors held", "meter, limit 2 GiB", "error", "meter, no limit", "error")
+    for num_mib, num_tensors in ((50, 1), (50, 1000), (150, 1), (150, 3), (300, 100), (1500, 5)):
+        row = [f"{num_mib} MiB in {num_tensors}"]
+        for limit in ("2GiB", None):
+            peak = memfit.measure(hold, num_mib, num_tensors, device_limit=limit).peak_bytes
+            assert peak is not None
+            row += [format_bytes(peak), f"{peak / (num_mib * MIB) - 1:+.1%}"]
+        table.add_row(*row)
+    return table
+
+
+def _seconds_a_step(model: Any, x: Any, y: Any) -> float:
+    model.compile("adam", "mse")
+    model.train_on_batch(x, y)
+    return min(timeit.repeat(lambda: model.train_on_batch(x, y), number=1, repeat=20))

@@ -1,0 +1,113 @@
+"""What the terminal shows, at 80 columns without colour. `GOLDEN=write pytest tests/golden` writes it."""
+
+import io
+import os
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from memfit.cli import build_parser
+from memfit.records import (
+    Budget,
+    DeviceFacts,
+    DeviceReading,
+    Facts,
+    Measurement,
+    Meter,
+    Outcome,
+    Reading,
+    Record,
+    Request,
+)
+from memfit.report.terminal import render, summarise
+from memfit.units import GIB, MIB
+
+FOLDER = Path(__file__).parent
+
+BUDGET = Budget(
+    device_bytes=2 * GIB,
+    device_source="the argument '2GiB'",
+    host_bytes=20 * GIB,
+    host_source="what is left of the container's limit, /sys/fs/cgroup/memory.max",
+)
+READING = Reading(
+    at_seconds=0.0,
+    devices=(
+        DeviceReading(device="CPU:0", current_bytes=5 * MIB, peak_bytes=90 * MIB, meter=Meter.ALLOCATOR),
+    ),
+    host_bytes=500 * MIB,
+    host_peak_bytes=600 * MIB,
+    children_bytes=MIB,
+    container_bytes=700 * MIB,
+)
+OOM = Measurement(
+    target="train.py --lr 0.1",
+    outcome=Outcome.DEVICE_OUT_OF_MEMORY,
+    reason="MatMul asked for 16.0 MiB, shape [2048, 2048] at train.py:30.",
+    seconds=12.5,
+    exit_code=-11,
+    peak_bytes=90 * MIB,
+    reading=READING,
+    device_limit_bytes=100 * MIB,
+    request=Request(num_bytes=16 * MIB, op="MatMul"),
+)
+FACTS = Facts(
+    versions={"memfit": "0.1.0", "tensorflow": "2.19.0", "keras": "3.15.1"},
+    is_supported={"tensorflow": False, "keras": True},
+    devices=(
+        DeviceFacts(device="CPU:0", description="host memory", limit_bytes=None, meter=Meter.ALLOCATOR),
+        DeviceFacts(device="GPU:0", description="Tesla T4", limit_bytes=8 * GIB, meter=Meter.ALLOCATOR),
+    ),
+    tensorflow_error=None,
+    allocator="best-fit, counts every byte (tested just now)",
+    onednn="as TensorFlow decides (TF_ENABLE_ONEDNN_OPTS is unset)",
+    num_cores=2,
+    host_total_bytes=24 * GIB,
+    host_available_bytes=20 * GIB,
+    container_limit_bytes=None,
+    container_bytes=700 * MIB,
+    budget=BUDGET,
+)
+
+
+def shown(record: Record) -> str:
+    file = io.StringIO()
+    Console(file=file, width=80, no_color=True, force_terminal=False).print(render(record))
+    return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
+
+
+def help_of(monkeypatch: pytest.MonkeyPatch, command: str) -> str:
+    monkeypatch.setenv("COLUMNS", "80")
+    parser = build_parser()
+    if not command:
+        return parser.format_help()
+    (actions,) = (action for action in parser._actions if isinstance(action.choices, dict))
+    assert isinstance(actions.choices, dict)
+    return str(actions.choices[command].format_help())
+
+
+def compare(name: str, text: str) -> None:
+    path = FOLDER / f"{name}.txt"
+    if os.environ.get("GOLDEN") == "write":
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "record"), [("budget", BUDGET), ("reading", READING), ("measurement", OOM), ("facts", FACTS)]
+)
+def test_records(name: str, record: Record) -> None:
+    compare(name, shown(record))
+
+
+@pytest.mark.parametrize("command", ["", "demo", "run", "facts", "report"])
+def test_help(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    compare(f"help_{command or 'memfit'}", help_of(monkeypatch, command))
+
+
+def test_summaries() -> None:
+    died = summarise(OOM)
+    whole = summarise(Measurement.from_dict(OOM.to_dict() | {"is_peak_exact": True}))
+    assert died == "peak at least 90.0 MiB of the 100 MiB budget on CPU:0, host 600 MiB, 12.5 s"
+    assert whole == "peak 90.0 MiB of the 100 MiB budget on CPU:0, host 600 MiB, 12.5 s"

@@ -1,0 +1,57 @@
+"""The kernel's own out-of-memory killer, in a real memory group, where this user may make one."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from memfit.budgeting.cgroup import read_group
+from memfit.units import MIB
+
+ROOT = Path(__file__).parents[2]
+LIMIT_BYTES = 400 * MIB
+PROGRAM = """
+import os, pathlib, sys
+pathlib.Path(sys.argv[1], "cgroup.procs").write_text(str(os.getpid()))
+import memfit
+from tests.process import targets
+print(memfit.budget().to_json())
+print("---")
+print(memfit.measure(targets.use_host_memory, timeout_seconds=120).to_json())
+"""
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    parent = read_group()
+    folder = parent.path / "memfit_test" if parent else Path("none")
+    try:
+        folder.mkdir()
+        limit = "memory.max" if (folder / "memory.max").exists() else "memory.limit_in_bytes"
+        (folder / limit).write_text(str(LIMIT_BYTES))
+    except OSError as fault:
+        pytest.skip(f"this user may not make a memory group: {fault}")
+    yield folder
+    folder.rmdir()
+
+
+def test_a_kill_by_the_kernel_is_an_oom_of_the_host(group: Path) -> None:
+    answer = subprocess.run(
+        (sys.executable, "-c", PROGRAM, str(group)),
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    budget, measured = map(json.loads, answer.stdout.split("---"))
+    assert budget["host_bytes"] <= LIMIT_BYTES
+    assert "the container's limit" in budget["host_source"]
+    assert measured["outcome"] == "host out of memory"
+    assert measured["reason"] == "the kernel killed it because the host's memory ran out."
+    # The last reading, a tenth of a second old at most, shows where it went.
+    assert measured["reading"]["host_bytes"] > LIMIT_BYTES / 2

@@ -1,0 +1,155 @@
+"""The CPU's meter, in processes that import memfit at different moments."""
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+import memfit
+from memfit.budgeting import allocator
+from memfit.units import MIB
+
+READ = """
+import json, warnings
+{imports}
+tensor = tf.ones([10 * 2**20 // 4])
+small = [tf.ones([1000]) for _ in range(100)]
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    memfit.read_memory()
+    reading = memfit.read_memory()
+del tensor
+memfit.reset_peak()
+print(json.dumps([reading.to_dict(), memfit.read_memory().to_dict(), [str(w.message) for w in caught]]))
+"""
+EARLY = "import memfit\nimport tensorflow as tf"
+BETWEEN = "import tensorflow as tf\nimport memfit"
+LATE = "import tensorflow as tf\ntf.ones([3])\nimport memfit"
+
+
+def run_python(code: str, **variables: str) -> str:
+    inherited = {name: v for name, v in os.environ.items() if not name.startswith(("TF_", "MEMFIT_"))}
+    return subprocess.run(
+        (sys.executable, "-c", code),
+        env=inherited | variables,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+
+def read(imports: str, **variables: str) -> Any:
+    return json.loads(run_python(READ.format(imports=imports), **variables))
+
+
+@pytest.mark.parametrize("imports", [EARLY, BETWEEN])
+def test_before_the_first_op_the_meter_is_true(imports: str) -> None:
+    with_tensor, without, said = read(imports)
+    (device,) = with_tensor["devices"]
+    assert device["meter"] == "allocator"
+    assert device["device"] == "CPU:0"
+    # 10 MiB in a region of 16, and the small tensors, 4,096 bytes each.
+    assert 10 * MIB + 100 * 4096 <= device["current_bytes"] <= 17 * MIB
+    assert without["devices"][0]["peak_bytes"] < 2 * MIB
+    assert said == []
+
+
+@pytest.mark.parametrize(
+    ("imports", "variables"),
+    [
+        (LATE, {}),
+        (EARLY, {allocator.CHOICE: "default"}),
+        (EARLY, {allocator.USE_BFC: "false"}),
+        (LATE, {allocator.ONEDNN: "0"}),
+    ],
+)
+def test_otherwise_the_process_stands_in_and_it_is_said_once(imports: str, variables: dict[str, str]) -> None:
+    with_tensor, _, said = read(imports, **variables)
+    (device,) = with_tensor["devices"]
+    assert device["meter"] == "process"
+    assert device["current_bytes"] == pytest.approx(with_tensor["host_bytes"], rel=0.05)
+    assert len(said) == 1
+    assert "import memfit before the first TensorFlow op" in said[0]
+
+
+WEIGH = """
+import memfit
+from memfit.measuring import device_tf
+lies = {
+    "a true meter": lambda size: (-(-size // 256) * 256,) * 2,
+    "a true meter with a wider chunk": lambda size: (2 * size,) * 2,
+    "silent": lambda size: None,
+    "counts nothing": lambda size: (0, 0),
+    "counts only large tensors, and another thread's": lambda size: (400_000, 400_000),
+    "never falls": lambda size: (size, 0),
+    "counts in bits": lambda size: (8 * size, 8 * size),
+}
+print([name for name, weigh in lies.items() if device_tf.weighs_truly(weigh)])
+print(device_tf.has_started())
+import tensorflow as tf
+tf.ones([3])
+print(device_tf.has_started(), device_tf.has_true_meter())
+"""
+
+
+def test_the_check_cannot_be_fooled_and_tensorflows_private_names_are_there() -> None:
+    believed, before, after = run_python(WEIGH).splitlines()
+    assert believed == "['a true meter', 'a true meter with a wider chunk']"
+    assert (before, after) == ("False", "True True")
+
+
+BUSY = """
+import memfit, threading
+import tensorflow as tf
+stop = threading.Event()
+def work():
+    while not stop.is_set():
+        tf.ones([300_000])
+threads = [threading.Thread(target=work) for _ in range(2)]
+for thread in threads: thread.start()
+from memfit.measuring import device_tf
+print(device_tf.has_true_meter())
+stop.set()
+"""
+
+
+def test_the_check_holds_while_other_threads_allocate() -> None:
+    assert run_python(BUSY) == "True\n"
+    assert run_python(BUSY, **{allocator.CHOICE: "default"}) == "False\n"
+
+
+SET_UP = """
+import memfit, os
+budget = memfit.setup("100MiB", clean={clean})
+import tensorflow as tf
+print(budget.device_bytes, os.environ.get("TF_ENABLE_ONEDNN_OPTS"))
+tensor = tf.ones([50 * 2**20 // 4])
+print(memfit.read_memory().devices[0].peak_bytes, memfit.budget().device_bytes)
+try:
+    memfit.setup("200MiB")
+except memfit.SetupError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_set_up_before_tensorflow_starts_and_not_after(clean: bool) -> None:
+    first, second, refusal = run_python(SET_UP.format(clean=clean)).splitlines()
+    assert first == f"{100 * MIB} {'0' if clean else 'None'}"
+    peak, budget = map(int, second.split())
+    assert peak == pytest.approx(50 * MIB, rel=0.01)
+    assert budget == 100 * MIB
+    assert refusal.startswith("TensorFlow has already started, so its memory cannot be set up any more.")
+
+
+def test_clean_is_refused_once_tensorflow_is_imported() -> None:
+    code = "try: memfit.setup('1GiB', clean=True)\nexcept memfit.SetupError as error: print(error)"
+    assert "memfit run --clean" in run_python(f"import tensorflow, memfit\n{code}")
+
+
+def test_in_this_process_too() -> None:
+    reading = memfit.read_memory()
+    assert reading.host_peak_bytes >= reading.host_bytes > 0

@@ -1,0 +1,94 @@
+"""Laws that hold for all values."""
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memfit.measuring.noise import LogFilter
+from memfit.records import Budget, DeviceReading, Meter, Reading, Record, Request
+from memfit.units import format_bytes, parse_bytes
+
+sizes = st.integers(min_value=1, max_value=2**59)
+counts = st.integers(min_value=0, max_value=2**62)
+texts = st.text(max_size=30)
+
+
+@given(sizes)
+def test_a_printed_size_reads_back_within_its_last_digit(num_bytes: int) -> None:
+    assert abs(parse_bytes(format_bytes(num_bytes)) - num_bytes) <= 0.005 * num_bytes + 1
+
+
+@given(sizes)
+def test_plain_bytes_are_exact(num_bytes: int) -> None:
+    assert parse_bytes(str(num_bytes)) == parse_bytes(num_bytes) == num_bytes
+
+
+@given(sizes, sizes)
+def test_more_bytes_never_print_as_less(first: int, second: int) -> None:
+    low, high = sorted((first, second))
+    assert parse_bytes(format_bytes(low)) <= parse_bytes(format_bytes(high))
+
+
+@given(st.integers(min_value=1, max_value=100), sizes)
+def test_a_share_is_never_more_than_all(percent: int, available_bytes: int) -> None:
+    if available_bytes >= 100:
+        assert parse_bytes(f"{percent}%", available_bytes=available_bytes) <= available_bytes
+
+
+readings = st.builds(
+    Reading,
+    at_seconds=st.floats(allow_nan=False, allow_infinity=False),
+    devices=st.lists(
+        st.builds(
+            DeviceReading,
+            device=texts,
+            current_bytes=counts,
+            peak_bytes=counts,
+            meter=st.sampled_from(Meter),
+        ),
+        max_size=3,
+    ).map(tuple),
+    host_bytes=counts,
+    host_peak_bytes=counts,
+    children_bytes=counts,
+    container_bytes=st.none() | counts,
+)
+budgets = st.builds(Budget, device_bytes=counts, device_source=texts, host_bytes=counts, host_source=texts)
+requests = st.builds(
+    Request,
+    num_bytes=st.none() | counts,
+    op=st.none() | texts,
+    shape=st.none() | st.lists(counts).map(tuple),
+    device=st.none() | texts,
+)
+
+
+@given(readings | budgets | requests)
+def test_every_record_survives_json(record: Record) -> None:
+    assert Record.from_json(record.to_json()) == record
+
+
+line_parts = st.sampled_from(
+    [
+        b"I0000 00:00:1794774303.776503    2617 port.cc:153] noise",
+        b"Current allocation summary follows.",
+        b"I",
+        b"W0000",
+        b"2026",
+        b"loss 0.5",
+        b"",
+        b"\r 12%",
+    ]
+)
+
+
+@given(st.lists(line_parts), st.lists(st.integers(min_value=0, max_value=400)))
+def test_a_filtered_stream_does_not_depend_on_how_it_is_cut(lines: list[bytes], cuts: list[int]) -> None:
+    data = b"\n".join(lines)
+    whole = LogFilter(lambda _: None)
+    expected = whole.feed(data) + whole.close()
+    pieces = LogFilter(lambda _: None)
+    bounds = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    shown = b"".join(pieces.feed(data[a:b]) for a, b in pairwise(bounds))
+    assert shown + pieces.close() == expected
