@@ -153,3 +153,27 @@ def test_clean_is_refused_once_tensorflow_is_imported() -> None:
 def test_in_this_process_too() -> None:
     reading = memfit.read_memory()
     assert reading.host_peak_bytes >= reading.host_bytes > 0
+
+
+REGION = """
+import contextlib, memfit
+import tensorflow as tf
+from memfit.measuring import region_tf
+def figures(): return tf.config.experimental.get_memory_info("CPU:0")
+@contextlib.contextmanager
+def unseen():
+    seen = [figures()["peak"]]
+    yield
+    seen.append(figures()["peak"])
+    print(max(seen) < 2**20)
+region_tf.take_region_when_started(None, unseen=unseen())
+tf.ones([3])
+held = tf.ones([150 * 2**20 // 4])
+print(figures()["current"])
+"""
+
+
+def test_the_region_is_taken_before_the_first_op_and_never_seen() -> None:
+    unseen, current = run_python(REGION).splitlines()
+    assert unseen == "True"
+    assert int(current) == pytest.approx(150 * MIB, rel=0.01)

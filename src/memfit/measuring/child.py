@@ -56,10 +56,12 @@ def main(folder_name: str) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, job.signals)
     sys.excepthook = _show_without_our_frames
     faulthandler.enable((folder / FAULT_NAME).open("w"))
-    importing.around(
-        "tensorflow", before=_keep_warnings_in_log, after=lambda: _limit_devices(job.device_limit_bytes)
-    )
     sampler = Sampler(folder)
+    importing.around(
+        "tensorflow",
+        before=_keep_warnings_in_log,
+        after=lambda: _set_up_devices(job.device_limit_bytes, sampler),
+    )
     sampler.start()
     try:
         value = _run(job.target)
@@ -111,12 +113,12 @@ def _keep_warnings_in_log() -> None:
     os.environ[LOG_LEVEL] = str(min(1, int(os.environ.get(LOG_LEVEL, "1") or 1)))
 
 
-def _limit_devices(limit_bytes: int | None) -> None:
+def _set_up_devices(limit_bytes: int | None, sampler: Sampler) -> None:
     """What the environment alone cannot say."""
     from memfit.measuring import gpus_tf, region_tf
 
     if allocator.is_on(os.environ):
-        region_tf.take_region_when_started(limit_bytes)
+        region_tf.take_region_when_started(limit_bytes, unseen=sampler.lock)
     if limit_bytes is not None:
         gpus_tf.set_up(limit_bytes, growth=True)
 
@@ -128,6 +130,7 @@ class Sampler(threading.Thread):
         super().__init__(name="memfit-meter", daemon=True)
         self._file = os.open(folder / LATEST_NAME, os.O_WRONLY | os.O_CREAT, 0o600)
         self._is_over = threading.Event()
+        self.lock = threading.Lock()
         self.highest: tuple[DeviceReading, ...] = ()
 
     def run(self) -> None:
@@ -146,7 +149,8 @@ class Sampler(threading.Thread):
 
     def sample(self) -> tuple[DeviceReading, ...]:
         """Figures of the devices. Their peaks are kept even if the target resets its meters."""
-        figures = _figures()
+        with self.lock:
+            figures = _figures()
         peaks = {device.device: device.peak_bytes for device in self.highest}
         self.highest = tuple(
             replace(device, peak_bytes=max(device.peak_bytes, peaks.get(device.device, 0)))

@@ -9,6 +9,7 @@ the start costs no memory but its index (8 bytes for every 256) and has neither 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Final
 
 import tensorflow as tf
@@ -39,16 +40,21 @@ def when_started(callback: Callable[[], None]) -> None:
     tf_context.Context.ensure_initialized = ensure_initialized
 
 
-def take_region_when_started(limit_bytes: int | None) -> None:
+def take_region_when_started(limit_bytes: int | None, *, unseen: AbstractContextManager[object]) -> None:
     """Makes the meter exact from the start.
 
     Args:
         limit_bytes: The limit that was set with `allocator.set_limit`, or `None` for no limit.
+        unseen: Entered meanwhile, to keep other threads from reading the meter: it shows the whole region.
     """
-    if limit_bytes is None:
-        when_started(lambda: take_region(UNLIMITED_REGION_BYTES))
-    elif limit_bytes <= min(LARGEST_REGION_BYTES, machine.total_bytes()):
-        when_started(lambda: take_region(limit_bytes))
+    num_bytes = UNLIMITED_REGION_BYTES if limit_bytes is None else limit_bytes
+
+    def take() -> None:
+        with unseen:
+            take_region(num_bytes)
+
+    if num_bytes <= min(LARGEST_REGION_BYTES, machine.total_bytes()):
+        when_started(take)
 
 
 def take_region(num_bytes: int) -> None:

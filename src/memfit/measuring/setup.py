@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import nullcontext
 
 from memfit.budgeting import allocator
 from memfit.budgeting.budget import budget as find_budget
@@ -45,7 +46,7 @@ def setup(budget: str | int | None = None, *, growth: bool = True, clean: bool =
 
     limit_bytes = None if budget is None else found.device_bytes
     if limit_bytes is not None or allocator.limit_bytes(os.environ) is None:
-        region_tf.take_region_when_started(limit_bytes)
+        region_tf.take_region_when_started(limit_bytes, unseen=nullcontext())
     gpus_tf.set_up(limit_bytes, growth=growth)
     return found
 
