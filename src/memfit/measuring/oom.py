@@ -27,6 +27,7 @@ _ALLOCATOR_LINE: Final = re.compile(
 )
 _SHAPE: Final = re.compile(r"tensor with shape\[(?P<shape>[\d,]*)\]")
 _DEVICE: Final = re.compile(r"device:(?P<device>[A-Z]+:\d+)")
+_WRAPPING: Final = re.compile(r"^(?:StatefulPartitionedCall/)+|^.*/body/_\d+/|^_Mkl")
 _OP: Final = re.compile(r"\[Op:(?P<op>[^\]]+)\]|Node: '(?P<node>[^']+)'")
 
 
@@ -92,8 +93,8 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _plain_op(op: str | None) -> str | None:
-    """The op under the name that a user knows, without the wrappings of oneDNN and `tf.function`."""
-    return re.sub(r"^(StatefulPartitionedCall/)+|^_Mkl", "", op) if op else None
+    """The op under the name that a user knows, without the wrappings of oneDNN, functions and loops."""
+    return _WRAPPING.sub("", op) if op else None
 
 
 def _device_of(allocator: str) -> str | None:

@@ -11,6 +11,15 @@ def test_the_allocators_line_is_read() -> None:
     assert (request.num_bytes, request.op, request.device) == (16_000_000, "model/dense/MatMul", "CPU:0")
 
 
+def test_an_op_in_a_loop_is_named_once() -> None:
+    request = read_log_line(
+        "Allocator (bfc_cpu) ran out of memory trying to allocate 1.00MiB (rounded to 1048576)requested by op "
+        "model/lstm/while/body/_144/model/lstm/while/lstm_cell/MatMul_1"
+    )
+    assert request is not None
+    assert request.op == "model/lstm/while/lstm_cell/MatMul_1"
+
+
 def test_a_line_without_an_op_or_a_rounded_size() -> None:
     request = read_log_line("Allocator (GPU_1_bfc) ran out of memory trying to allocate 2.00GiB")
     assert request is not None
