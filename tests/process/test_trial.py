@@ -179,3 +179,24 @@ def test_nested_trials_are_ended_too(tmp_path: Path) -> None:
     assert measured.outcome is Outcome.TIMEOUT
     assert (tmp_path / "pid").exists()
     assert not is_running(tmp_path / "pid")
+
+
+UNGUARDED = """
+import memfit
+def answer(): return 42
+print(memfit.measure(answer).to_json())
+"""
+
+
+def test_a_script_that_would_start_trials_without_end(tmp_path: Path) -> None:
+    (tmp_path / "unguarded.py").write_text(UNGUARDED)
+    (tmp_path / "guarded.py").write_text(UNGUARDED.replace("print", "if __name__ == '__main__': print"))
+    unguarded, guarded = (
+        subprocess.run((sys.executable, tmp_path / name), capture_output=True, text=True, check=True).stdout
+        for name in ("unguarded.py", "guarded.py")
+    )
+    assert (
+        "Put what the script does below: if __name__ == '__main__':"
+        in memfit.Measurement.from_json(unguarded).reason
+    )
+    assert memfit.Measurement.from_json(guarded).value == 42

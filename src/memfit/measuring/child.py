@@ -31,6 +31,7 @@ from memfit.measuring import importing, oom
 from memfit.measuring.job import (
     FAULT_NAME,
     LATEST_NAME,
+    PREPARING,
     Call,
     Job,
     Report,
@@ -75,7 +76,9 @@ def main(folder_name: str) -> None:
 def _run(target: Script | Call) -> Any:
     if isinstance(target, Script):
         return _run_script(target)
+    os.environ[PREPARING] = target.name
     spawn.prepare(target.preparation)
+    del os.environ[PREPARING]
     function, arguments = pickle.loads(target.payload)  # noqa: S301 - our parent's, in a private folder
     return function(*arguments)
 

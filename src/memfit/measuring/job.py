@@ -23,6 +23,7 @@ JOB_NAME: Final = "job.pickle"
 LATEST_NAME: Final = "latest.json"
 REPORT_NAME: Final = "report.json"
 FAULT_NAME: Final = "fault.txt"
+PREPARING: Final = "MEMFIT_PREPARING"  # Set while a child imports the module that its function is in.
 LATEST_SIZE: Final = 4096  # A reading, padded with spaces so that each overwrites the last.
 
 
@@ -108,6 +109,11 @@ def prepare_call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Ca
     Raises:
         TrialError: If they cannot be sent there, such as a lambda or a function inside a function.
     """
+    if PREPARING in os.environ:
+        raise TrialError(
+            f"a trial of {os.environ[PREPARING]} imports the script it is in, and that script starts a "
+            "trial when it is imported. Put what the script does below: if __name__ == '__main__':"
+        )
     name = getattr(function, "__qualname__", None) or repr(function)
     remedy = (
         "Give a function that is defined at the top level of a module (functools.partial of one is "

@@ -82,6 +82,7 @@ def summarise(measurement: Measurement) -> str:
     """One line: the peak, the limit, the host's memory, the time.
 
     Example:
+    >>> from memfit.records import Outcome
     >>> summarise(Measurement(target="t.py", outcome=Outcome.OK, reason="", seconds=2.0, exit_code=0))
     'no TensorFlow device was used, 2.0 s'
     """
