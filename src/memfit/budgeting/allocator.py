@@ -8,11 +8,12 @@ TensorFlow.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import MutableMapping
 from typing import Final
 
 from memfit.budgeting import machine
-from memfit.errors import UnitError, UsageError
+from memfit.errors import MemfitWarning, UnitError
 from memfit.units import MIB, format_bytes
 
 BUDGET: Final = "MEMFIT_BUDGET"
@@ -39,7 +40,9 @@ def turn_on(environment: Environment) -> None:
     """
     choice = environment.get(CHOICE, "bfc")
     if choice not in ("bfc", "default"):
-        raise UsageError(f"{CHOICE} is bfc or default. Received: {choice!r}.")
+        warnings.warn(
+            f"{CHOICE} is bfc or default. Received: {choice!r}, taken as bfc.", MemfitWarning, stacklevel=2
+        )
     if choice == "default":
         return
     environment.setdefault(USE_BFC, "true")
