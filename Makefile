@@ -16,13 +16,14 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade --constraint constraints.txt pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[cpu]' --group dev
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps tf_keras
 	@touch $(READY)
 
 demo: $(READY) ## run the demonstration
 	$(BIN)/memfit demo
 
 test: $(READY) ## run the tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2
 
 check: $(READY) ## run the linters and the type checker
 	$(BIN)/ruff format --check .
