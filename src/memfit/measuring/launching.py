@@ -247,9 +247,9 @@ def environment_for(
 
 
 def _num_kernel_kills() -> int:
-    """How many processes the kernel has killed for want of memory, in this container and on this host."""
+    """How many processes of this container, or else of this host, the kernel killed for want of memory."""
     group = cgroup.read_group()
-    return (group.num_kills if group else 0) + cgroup.num_host_kills()
+    return group.num_kills if group else cgroup.num_host_kills()
 
 
 def _fault_place(folder: Path) -> str | None:
