@@ -1,0 +1,217 @@
+"""Every private name of TensorFlow and Keras that the engine leans on, in this one file.
+
+`check_versions()` fails with the versions in its message when one of them has moved. Nothing else in the
+engine may import from `tensorflow.python` or `keras.src`.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+from keras.src.backend.common.masking import get_keras_mask, set_keras_mask
+from keras.src.backend.common.variables import AutocastScope
+from keras.src.layers.rnn.dropout_rnn_cell import DropoutRNNCell
+from keras.src.models.functional import Functional
+from keras.src.ops.function import Function
+from tensorflow.python.framework import ops as framework_ops
+from tensorflow.python.ops import control_flow_util
+
+from memfit.errors import SetupError
+
+GRADIENT_NAME = "_gradient_op_type"
+KEPT_GRADIENTS = "_memfit_gradients"
+
+
+def check_versions() -> None:
+    """Raises a `SetupError` that names the versions when an internal is not as expected."""
+    missing = [name for name, is_there in _expectations().items() if not is_there]
+    if missing:
+        raise SetupError(
+            f"memfit's recurrent engine does not know Keras {keras.__version__} with TensorFlow "
+            f"{tf.__version__}: {', '.join(missing)} moved. It was built on Keras 3.15 with TensorFlow "
+            "2.21. Install those, or leave time_checkpoint out of the plan."
+        )
+
+
+def _expectations() -> dict[str, bool]:
+    registry = framework_ops.gradient_registry
+    inner_loop = getattr(keras.layers.RNN, "inner_loop", None)
+    return {
+        "keras.layers.RNN.inner_loop": _takes(inner_loop, "sequences", "initial_state", "mask", "training"),
+        "keras RNN dropout masks": all(
+            hasattr(keras.layers.RNN, name)
+            for name in ("_maybe_config_dropout_masks", "_maybe_reset_dropout_masks")
+        ),
+        "keras Function._run_through_graph": _takes(
+            getattr(Function, "_run_through_graph", None), "inputs", "operation_fn"
+        ),
+        "tensorflow gradient registry": isinstance(getattr(registry, "_registry", None), dict),
+        "tensorflow XLA context": hasattr(control_flow_util, "GraphOrParentsInXlaContext"),
+    }
+
+
+def _takes(function: Callable[..., Any] | None, *names: str) -> bool:
+    code = getattr(function, "__code__", None)
+    return code is not None and set(names) <= set(code.co_varnames[: code.co_argcount])
+
+
+def raw_value(variable: keras.Variable) -> tf.Tensor:
+    """The variable in its own dtype, also where a policy would cast it."""
+    with AutocastScope(None):
+        return tf.convert_to_tensor(variable.value)
+
+
+def is_compiled_by_xla() -> bool:
+    """Whether the graph being traced will be compiled by XLA."""
+    if tf.executing_eagerly():
+        return False
+    return bool(control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
+
+
+def with_gradient(function: Callable[..., Any], *arguments: tf.Tensor) -> Any:
+    """`tf.custom_gradient`, without keeping the closure alive for ever.
+
+    TensorFlow files the gradient of every graph-mode `tf.custom_gradient` in a process-wide registry and
+    never takes it out; the closure holds the whole model. Here the registry gets a weak reference, the
+    graph that owns the operation gets the strong one, and the entry goes when the graph goes.
+
+    Args:
+        function: Takes the arguments and returns `(results, gradient_function)`.
+        *arguments: Tensors that gradients may be asked for.
+
+    Returns:
+        The results, a tuple of tensors of the graph being built.
+    """
+    results = tf.custom_gradient(function)(*arguments)
+    operation = results[0].op
+    name = operation.get_attr(GRADIENT_NAME).decode()
+    registry = framework_ops.gradient_registry._registry
+    gradient = registry[name]["type"]
+    reference = weakref.ref(gradient)
+    graph = operation.graph
+    setattr(graph, KEPT_GRADIENTS, [*getattr(graph, KEPT_GRADIENTS, ()), gradient])
+
+    def look_up(operation: Any, *upstream: Any) -> Any:
+        found = reference()
+        assert found is not None, "an operation outlived the graph that it is in"
+        return found(operation, *upstream)
+
+    registry[name]["type"] = look_up
+    weakref.finalize(graph, registry.pop, name, None)
+    return results
+
+
+def dropout_cells(cell: Any) -> list[Any]:
+    """The cells inside `cell` for which Keras draws dropout masks once per call."""
+    if isinstance(cell, keras.layers.StackedRNNCells):
+        return [found for inner in cell.cells for found in dropout_cells(inner)]
+    return [cell] if isinstance(cell, DropoutRNNCell) else []
+
+
+def draw_dropout(layer: keras.layers.RNN, first: tf.Tensor, states: list[Any]) -> None:
+    """Has Keras draw the dropout masks of a call, as `RNN.call` does before its loop."""
+    layer._maybe_config_dropout_masks(layer.cell, first, states)
+
+
+def forget_dropout(layer: keras.layers.RNN) -> None:
+    """Has Keras drop the masks of a call, as `RNN.call` does after its loop."""
+    layer._maybe_reset_dropout_masks(layer.cell)
+
+
+def dropout_masks(cell: Any) -> tuple[Any, Any]:
+    """The input and the recurrent dropout mask of one cell: `None`, a tensor, or a list of one a gate."""
+    return getattr(cell, "_dropout_mask", None), getattr(cell, "_recurrent_dropout_mask", None)
+
+
+def set_dropout_masks(cell: Any, masks: tuple[Any, Any]) -> None:
+    """Puts masks back on a cell for a recomputation."""
+    cell._dropout_mask, cell._recurrent_dropout_mask = masks
+
+
+def takes_training(layer: Any) -> bool:
+    """Whether `layer.call` has a `training` argument."""
+    return bool(layer._call_has_training_arg)
+
+
+INNER_LOOPS = tuple(
+    vars(each).get("inner_loop") for each in (keras.layers.RNN, keras.layers.LSTM, keras.layers.GRU)
+)
+
+
+def inner_loops() -> tuple[Callable[..., Any] | None, ...]:
+    """Keras's own loops, as they were when this file was loaded: those that the engine may replace."""
+    return INNER_LOOPS
+
+
+def mask_of(values: Any) -> Any:
+    """The mask that Keras has attached to a tensor, or `None`."""
+    return get_keras_mask(values)
+
+
+def attach_mask(values: Any, mask: Any) -> None:
+    """Attaches a mask to a tensor, as a layer does for the next one."""
+    if mask is not None:
+        set_keras_mask(values, mask)
+
+
+class GraphNode(NamedTuple):
+    """One call of a layer in the graph of a functional model.
+
+    Args:
+        layer: What is called.
+        inputs: Ids of all tensors that go in, the mask included.
+        outputs: Ids of the tensors that come out.
+        mask: Id of the tensor that is the mask, or `None`.
+        is_plain: Whether nothing but one tensor, and maybe a mask, is given.
+        input_shape: Of the first tensor that goes in.
+    """
+
+    layer: Any
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    mask: int | None
+    is_plain: bool
+    input_shape: tuple[int | None, ...]
+
+
+def functional_of(model: Any) -> Any:
+    """The functional graph behind a Sequential or Functional model, or `None`."""
+    if isinstance(model, keras.Sequential):
+        return model._functional
+    is_functional = isinstance(model, Functional) and type(model).call is Functional.call
+    return model if is_functional else None
+
+
+def graph_nodes(functional: Any) -> tuple[list[GraphNode], set[int]]:
+    """The calls of a functional model from its inputs to its outputs, and the ids of its output tensors."""
+    nodes = []
+    for depth in sorted(functional._nodes_by_depth, reverse=True):
+        for node in functional._nodes_by_depth[depth]:
+            if node.is_input:
+                continue
+            options = dict(node.arguments.kwargs)
+            mask = options.pop("mask", None)
+            is_plain = len(node.arguments.args) == 1 and not any(
+                each is not None and each is not False for each in options.values()
+            )
+            nodes.append(
+                GraphNode(
+                    layer=node.operation,
+                    inputs=tuple(id(each) for each in node.input_tensors),
+                    outputs=tuple(id(each) for each in node.outputs),
+                    mask=None if mask is None else id(mask),
+                    is_plain=is_plain,
+                    input_shape=tuple(node.input_tensors[0].shape) if node.input_tensors else (),
+                )
+            )
+    return nodes, {id(each) for each in functional.outputs}
+
+
+def all_layers(layer: Any) -> list[Any]:
+    """A layer and everything inside it, each once."""
+    found = {id(each): each for each in layer._flatten_layers(include_self=True, recursive=True)}
+    return list(found.values())

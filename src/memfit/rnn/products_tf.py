@@ -1,0 +1,80 @@
+"""Matrix products of a cell with the dropout that Keras puts before them.
+
+Keras draws a dropout mask once per call, either one for all gates or one a gate (`recurrent_dropout`).
+With one a gate, each gate sees inputs of its own, so the product falls into one a gate. The cells need not
+know: they call `product` and its two gradients.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import tensorflow as tf
+
+DropoutMask: TypeAlias = tf.Tensor | tuple[tf.Tensor, ...] | None
+"""Nothing dropped, one mask `[batch, features]` for all gates, or one a gate."""
+
+
+def sigmoid_slope(sigmoid: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
+    """`factor * sigmoid * (1 - sigmoid)` in one op: passing over memory is what such products cost."""
+    return tf.raw_ops.SigmoidGrad(y=sigmoid, dy=factor)
+
+
+def tanh_slope(tanh: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
+    """`factor * (1 - tanh * tanh)` in one op."""
+    return tf.raw_ops.TanhGrad(y=tanh, dy=factor)
+
+
+def product(inputs: tf.Tensor, kernel: tf.Tensor, dropped: DropoutMask = None) -> tf.Tensor:
+    """`inputs @ kernel` for inputs `[..., batch, features]`, with dropout on the inputs."""
+    if isinstance(dropped, tuple):
+        kernels = tf.split(kernel, len(dropped), axis=1)
+        parts = [_matmul(inputs * mask, part) for mask, part in zip(dropped, kernels, strict=True)]
+        return tf.concat(parts, axis=-1)
+    return _matmul(inputs if dropped is None else inputs * dropped, kernel)
+
+
+def gradient_of_inputs(upstream: tf.Tensor, transposed: tf.Tensor, dropped: DropoutMask = None) -> tf.Tensor:
+    """The gradient of the inputs of `product` from that of its result.
+
+    It takes the transposed kernel: a product with few rows is five times slower if it has to transpose.
+    """
+    if isinstance(dropped, tuple):
+        upstreams = tf.split(upstream, len(dropped), axis=-1)
+        kernels = tf.split(transposed, len(dropped), axis=0)
+        return tf.add_n(
+            [
+                _matmul(gradient, part) * mask
+                for mask, gradient, part in zip(dropped, upstreams, kernels, strict=True)
+            ]
+        )
+    gradient = _matmul(upstream, transposed)
+    return gradient if dropped is None else gradient * dropped
+
+
+def gradient_of_kernel(inputs: tf.Tensor, upstream: tf.Tensor, dropped: DropoutMask = None) -> tf.Tensor:
+    """The gradient of the kernel of `product`, summed over all leading axes by one product."""
+    if isinstance(dropped, tuple):
+        upstreams = tf.split(upstream, len(dropped), axis=-1)
+        parts = [_outer(inputs * mask, gradient) for mask, gradient in zip(dropped, upstreams, strict=True)]
+        return tf.concat(parts, axis=1)
+    return _outer(inputs if dropped is None else inputs * dropped, upstream)
+
+
+def _matmul(inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+    if inputs.shape.rank == 2:
+        return tf.matmul(inputs, kernel)
+    result = tf.reshape(
+        tf.matmul(_rows(inputs), kernel), tf.concat([tf.shape(inputs)[:-1], [kernel.shape[1]]], axis=0)
+    )
+    result.set_shape([*inputs.shape[:-1], kernel.shape[1]])
+    return result
+
+
+def _outer(inputs: tf.Tensor, upstream: tf.Tensor) -> tf.Tensor:
+    return tf.matmul(_rows(inputs), _rows(upstream), transpose_a=True)
+
+
+def _rows(values: tf.Tensor) -> tf.Tensor:
+    # The number of rows in full, not -1: with a batch of 0 there is no telling what -1 stands for.
+    return tf.reshape(values, [tf.reduce_prod(tf.shape(values)[:-1]), values.shape[-1]])

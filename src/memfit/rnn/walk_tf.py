@@ -1,0 +1,277 @@
+"""All segments of a sequence in turn: forward with borders kept, backward with one tape at a time.
+
+TensorFlow runs whatever is ready. Left alone it would recompute segments before their gradient is there, or
+several at a time, and hold more than without segments. So everything here is ordered: loops run one round at
+a time, the backward loop starts when the last segment is done, and a block when its gradient has come. Only
+the lanes, which are parts of the batch, run side by side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from memfit.rnn.block_tf import Block, Tensors
+from memfit.rnn.timeline_tf import Timeline, joined, slices, time_first
+
+States = tuple[Tensors, ...]
+"""The states of all blocks, for one lane."""
+
+
+class Lane(NamedTuple):
+    """A part of the batch: its inputs, and a structure of dropout masks and seeds a block."""
+
+    inputs: Timeline
+    noise: tuple[Any, ...]
+
+
+class Passed(NamedTuple):
+    """A forward pass: outputs and states a lane, then what the backward pass needs of it.
+
+    Args:
+        outputs: A tensor a lane, of all steps or of the last.
+        states: The final states a lane.
+        kept: For all segments but the last: arrays of states at their starts, or of their whole tapes.
+        tapes: The tapes of the last segment, a list a lane.
+    """
+
+    outputs: Tensors
+    states: tuple[States, ...]
+    kept: Any
+    tapes: Any
+
+
+class Gradients(NamedTuple):
+    """The result of a backward pass: of inputs and states a lane, of weights for all lanes together."""
+
+    inputs: Tensors | None
+    states: tuple[States, ...]
+    weights: tuple[Tensors, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Walk:
+    """Blocks over all segments.
+
+    Args:
+        blocks: From the inputs to the outputs.
+        weights: Prepared weights, one entry a block.
+        lanes: Parts of the batch.
+        starts: First step of every segment, and the length as the last entry.
+        return_sequences: Whether the outputs of all steps are wanted, or only of the last.
+        keep_tapes: Whether the tapes of all segments are kept, so that nothing is recomputed.
+    """
+
+    blocks: tuple[Block, ...]
+    weights: tuple[Any, ...]
+    lanes: tuple[Lane, ...]
+    starts: tf.Tensor
+    return_sequences: bool
+    keep_tapes: bool
+
+    @property
+    def has_one_segment(self) -> bool:
+        """Whether it is known that there is a single segment: then no loop is built."""
+        return bool(self.starts.shape[0] == 2)
+
+    @property
+    def last_segment(self) -> tf.Tensor:
+        """The index of the last segment."""
+        return tf.shape(self.starts)[0] - 2
+
+    def forward(self, states: tuple[States, ...]) -> Passed:
+        """Runs all segments from the given initial states."""
+        kept: Any = None
+        collected: Any = ()
+        if not self.has_one_segment:
+            states, kept, collected = self._forward_loop(states)
+        outputs, states, tapes = self._run(self.last_segment, states, keep=True)
+        if not self.return_sequences:
+            outputs = tuple(values[-1] for values in outputs)
+        elif collected:
+            written = (
+                array.write(self.last_segment, last) for array, last in zip(collected, outputs, strict=True)
+            )
+            outputs = tuple(
+                time_first(joined(array, last)) for array, last in zip(written, outputs, strict=True)
+            )
+        else:
+            outputs = tuple(time_first(values) for values in outputs)
+        return Passed(outputs, states, kept, tapes)
+
+    def _run(
+        self, index: tf.Tensor, states: tuple[States, ...], *, keep: bool
+    ) -> tuple[Tensors, tuple[States, ...], Any]:
+        """One segment forward through all blocks: outputs, states and tapes a lane."""
+        outputs, after, tapes = [], [], []
+        for lane, lane_states in zip(self.lanes, states, strict=True):
+            values = lane.inputs.read(self.starts[index], self.starts[index + 1])
+            found = []
+            for block, weights, noise, state in zip(
+                self.blocks, self.weights, lane.noise, lane_states, strict=True
+            ):
+                values, *rest = block.forward(weights, noise, state, values, keep)
+                found.append(rest)
+            outputs.append(values.values)
+            after.append(tuple(state for state, _ in found))
+            tapes.append(tuple(tape for _, tape in found))
+        _refine(after, states)
+        return tuple(outputs), tuple(after), tuple(tapes)
+
+    def _forward_loop(self, states: tuple[States, ...]) -> tuple[tuple[States, ...], Any, Any]:
+        if self.keep_tapes:
+            kept = tf.nest.map_structure(self._array_for, self._tape_specs(states))
+        else:
+            kept = tf.nest.map_structure(self._array_for, states)
+        outputs = tuple(
+            slices(self.blocks[-1].dtype, self.last_segment + 1) for _ in self.lanes if self.return_sequences
+        )
+
+        def body(index: tf.Tensor, states: tuple[States, ...], kept: Any, outputs: Any) -> Any:
+            values, after, tapes = self._run(index, states, keep=self.keep_tapes)
+            keeping = _tensors(tapes) if self.keep_tapes else states
+            kept = tf.nest.map_structure(lambda array, value: array.write(index, value), kept, keeping)
+            outputs = tuple(array.write(index, value) for array, value in zip(outputs, values, strict=False))
+            return index + 1, after, kept, outputs
+
+        _, states, kept, outputs = tf.while_loop(
+            lambda index, *_: index < self.last_segment,
+            body,
+            (0, states, kept, outputs),
+            parallel_iterations=1,
+        )
+        return states, kept, outputs
+
+    def _tape_specs(self, states: tuple[States, ...]) -> Any:
+        """What a tape is made of, seen by tracing a segment that is never run."""
+        traced = tf.function(
+            lambda: _tensors(self._run(tf.constant(0), states, keep=True)[2]), autograph=False
+        )
+        return traced.get_concrete_function().structured_outputs
+
+    def _array_for(self, spec: Any) -> tf.TensorArray:
+        return tf.TensorArray(spec.dtype, size=self.last_segment, infer_shape=False, element_shape=spec.shape)
+
+    def backward(
+        self,
+        passed: Passed,
+        upstream: Tensors,
+        d_states: tuple[States, ...],
+        weights: tuple[Tensors, ...],
+    ) -> Gradients:
+        """Walks back from the last segment to the first.
+
+        Args:
+            passed: The forward pass.
+            upstream: The gradient of its outputs.
+            d_states: The gradient of its states.
+            weights: The weights as given; their gradients are summed in their dtype.
+        """
+        sources = tuple(Timeline(values=values) for values in upstream) if self.return_sequences else None
+        if sources is None:
+            rest = self.starts[-1] - self.starts[-2] - 1
+            upstream = tuple(
+                tf.pad(values[tf.newaxis], [[rest, 0]] + [[0, 0]] * values.shape.rank) for values in upstream
+            )
+        else:
+            upstream = self._read(sources, self.last_segment)
+        d_inputs, d_states, d_weights = self._walk_back(passed.tapes, upstream, d_states)
+        sums = tf.nest.map_structure(lambda weight, *d: _first(weight, d), weights, *d_weights)
+        if not self.has_one_segment:
+            d_inputs, d_states, sums = self._backward_loop(passed, sources, d_inputs, d_states, sums)
+        if d_inputs is not None and self.lanes[0].inputs.go_backwards:
+            d_inputs = tuple(tf.reverse(values, axis=[0]) for values in d_inputs)
+        return Gradients(
+            None if d_inputs is None else tuple(time_first(values) for values in d_inputs), d_states, sums
+        )
+
+    def _read(self, sources: tuple[Timeline, ...], index: tf.Tensor) -> Tensors:
+        return tuple(source.read(self.starts[index], self.starts[index + 1]).values for source in sources)
+
+    def _walk_back(
+        self, tapes: Any, upstream: Tensors | None, d_states: tuple[States, ...]
+    ) -> tuple[Tensors | None, tuple[States, ...], list[tuple[Tensors, ...]]]:
+        """One segment back through all blocks, from the last to the first; all results a lane."""
+        d_inputs, before, d_weights = [], [], []
+        for index, (lane, lane_tapes, d_lane) in enumerate(zip(self.lanes, tapes, d_states, strict=True)):
+            values = None if upstream is None else upstream[index]
+            found = []
+            steps = zip(self.blocks, self.weights, lane.noise, lane_tapes, d_lane, strict=True)
+            for block, weights, noise, tape, d_state in reversed(list(steps)):
+                come = d_state if values is None else (values, *d_state)
+                with tf.control_dependencies(come):  # not earlier, or all tapes are unfolded at once
+                    values, *rest = block.backward(weights, noise, tape, values, d_state)
+                found.append(rest)
+            d_inputs.append(values)
+            before.append(tuple(d_state for d_state, _ in reversed(found)))
+            d_weights.append(tuple(d_weight for _, d_weight in reversed(found)))
+        _refine(before, d_states)
+        return (
+            None if d_inputs[0] is None else tuple(d_inputs),
+            tuple(before),
+            d_weights,
+        )
+
+    def _backward_loop(
+        self, passed: Passed, sources: Any, d_last: Tensors | None, d_states: tuple[States, ...], sums: Any
+    ) -> tuple[Tensors | None, tuple[States, ...], Any]:
+        last = self.last_segment
+        arrays = tuple(slices(d.dtype, last + 1).write(last, d) for d in d_last or ())
+        with tf.control_dependencies(tf.nest.flatten(d_states)):
+            first = tf.identity(last - 1)
+
+        def body(index: tf.Tensor, d_states: tuple[States, ...], sums: Any, arrays: Any) -> Any:
+            kept = tf.nest.map_structure(lambda array: array.read(index), passed.kept)
+            if self.keep_tapes:
+                tapes = _with_tensors(passed.tapes, kept)
+            else:
+                _refine(kept, d_states)
+                _, _, tapes = self._run(index, kept, keep=True)
+            upstream = None if sources is None else self._read(sources, index)
+            d_inputs, before, d_weights = self._walk_back(tapes, upstream, d_states)
+            sums = tf.nest.map_structure(lambda total, *d: _add(total, d), sums, *d_weights)
+            arrays = tuple(array.write(index, d) for array, d in zip(arrays, d_inputs or (), strict=True))
+            return index - 1, before, sums, arrays
+
+        _, d_states, sums, arrays = tf.while_loop(
+            lambda index, *_: index >= 0, body, (first, d_states, sums, arrays), parallel_iterations=1
+        )
+        if d_last is None:
+            return None, d_states, sums
+        return tuple(joined(array, d) for array, d in zip(arrays, d_last, strict=True)), d_states, sums
+
+
+def _tensors(structure: Any) -> list[tf.Tensor]:
+    """The tensors in a structure that may have `None` in places."""
+    return [value for value in tf.nest.flatten(structure) if value is not None]
+
+
+def _with_tensors(structure: Any, tensors: list[tf.Tensor]) -> Any:
+    """The structure with other tensors, in the order of `_tensors`, and their static shapes kept."""
+    rest = iter(tensors)
+    flat = [None if value is None else next(rest) for value in tf.nest.flatten(structure)]
+    return tf.nest.pack_sequence_as(structure, flat)
+
+
+def _refine(values: Any, like: Any) -> None:
+    """Tells TensorFlow that a state keeps its shape, where it cannot see that for itself."""
+    for value, known in zip(tf.nest.flatten(values), tf.nest.flatten(like), strict=True):
+        value.set_shape(known.shape)
+
+
+def _add(total: tf.Tensor, parts: tuple[Any, ...]) -> tf.Tensor:
+    """The sum so far and the gradients of all lanes, dense or as rows of a table."""
+    if not any(isinstance(part, tf.IndexedSlices) for part in parts):
+        return tf.add_n([total, *(tf.cast(part, total.dtype) for part in parts)])
+    for part in parts:
+        total = tf.tensor_scatter_nd_add(total, part.indices[:, tf.newaxis], part.values)
+    return total
+
+
+def _first(weight: tf.Tensor, parts: tuple[Any, ...]) -> tf.Tensor:
+    """The sum of the first segment, in the dtype of the weight."""
+    if isinstance(parts[0], tf.IndexedSlices):
+        return _add(tf.zeros_like(weight), parts)
+    return _add(tf.cast(parts[0], weight.dtype), parts[1:])

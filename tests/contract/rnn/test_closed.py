@@ -1,0 +1,138 @@
+"""The closed forms against plain Keras over everything that Keras allows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from memfit.rnn.layer_tf import checkpoint_layer
+from tests.contract.rnn.compare_tf import BATCH, assert_same, numbers_of
+
+LAYERS = {
+    "LSTM": keras.layers.LSTM,
+    "GRU": keras.layers.GRU,
+    "GRU reset before": lambda units, **options: keras.layers.GRU(units, reset_after=False, **options),
+    "SimpleRNN": keras.layers.SimpleRNN,
+}
+every_layer = pytest.mark.parametrize("name", LAYERS)
+
+
+def masks(length: int, batch: int = BATCH) -> dict[str, np.ndarray]:
+    random = np.random.RandomState(0)
+    steps = np.arange(length)
+    lengths = random.randint(0, length + 1, (batch, 1))
+    return {
+        "trailing": steps < lengths,
+        "leading": steps >= lengths,
+        "holes": random.rand(batch, length) > 0.5,
+        "all masked": np.zeros((batch, length), bool),
+        "all real": np.ones((batch, length), bool),
+    }
+
+
+@every_layer
+@pytest.mark.parametrize("kind", masks(11))
+@pytest.mark.parametrize("zero_output", [False, True])
+def test_masks(name: str, kind: str, zero_output: bool) -> None:
+    make = lambda: LAYERS[name](  # noqa: E731
+        4, return_sequences=True, return_state=True, zero_output_for_mask=zero_output
+    )
+    assert_same(make, segment=4, mask=masks(11)[kind], with_states=True)
+
+
+@every_layer
+@pytest.mark.parametrize(
+    ("length", "segment"), [(1, 1), (1, 5), (7, 1), (11, 4), (11, 11), (70, 70), (40, None)]
+)
+def test_lengths_and_segments(name: str, length: int, segment: int | None) -> None:
+    make = lambda: LAYERS[name](4, return_sequences=True, return_state=True)  # noqa: E731
+    assert assert_same(make, segment=segment, length=length) == "closed form"
+
+
+@every_layer
+def test_float64(name: str) -> None:
+    make = lambda: LAYERS[name](4, return_sequences=True, return_state=True, dtype="float64")  # noqa: E731
+    assert_same(make, segment=4, mask=masks(11)["holes"], with_states=True, tolerance=1e-12)
+
+
+@every_layer
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision(name: str, policy: str) -> None:
+    make = lambda: LAYERS[name](4, return_sequences=True, return_state=True, dtype=policy)  # noqa: E731
+    assert_same(make, segment=4, tolerance=0.05 if policy == "mixed_bfloat16" else 0.01)
+
+
+@every_layer
+def test_a_batch_of_one(name: str) -> None:
+    assert_same(lambda: LAYERS[name](4, return_sequences=True), segment=4, batch=1)
+
+
+@every_layer
+def test_a_batch_of_none(name: str) -> None:
+    """Plain Keras raises for an LSTM here, so there is nothing to compare with."""
+    layer = LAYERS[name](4, return_sequences=True)
+    layer.build((None, 11, 3))
+    with checkpoint_layer(layer, 4, num_lanes=2):
+        outputs, *gradients = numbers_of(layer, tf.zeros((0, 11, 3)))[: 2 + len(layer.trainable_variables)]
+    assert outputs.shape == (0, 11, 4)
+    assert gradients[0].shape == (0, 11, 3)
+    assert all(not gradient.any() for gradient in gradients)
+
+
+@every_layer
+@settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    options=st.fixed_dictionaries(
+        {
+            "return_sequences": st.booleans(),
+            "return_state": st.booleans(),
+            "go_backwards": st.booleans(),
+            "use_bias": st.booleans(),
+            "unroll": st.booleans(),
+            "dropout": st.sampled_from([0.0, 0.3]),
+            "recurrent_dropout": st.sampled_from([0.0, 0.4]),
+        }
+    ),
+    kind=st.sampled_from([None, "trailing", "leading", "holes"]),
+    with_states=st.booleans(),
+    segment=st.sampled_from([2, 5, 11, None]),
+    training=st.booleans(),
+    is_traced=st.booleans(),
+    num_lanes=st.sampled_from([1, 2, 3]),
+)
+def test_all_that_keras_allows(
+    name: str,
+    options: dict[str, Any],
+    kind: str | None,
+    with_states: bool,
+    segment: int | None,
+    training: bool,
+    is_traced: bool,
+    num_lanes: int,
+) -> None:
+    assert_same(
+        lambda: LAYERS[name](4, **options),
+        segment=segment,
+        mask=None if kind is None else masks(11)[kind],
+        with_states=with_states,
+        training=training,
+        is_traced=is_traced,
+        num_lanes=num_lanes,
+    )
+
+
+@pytest.mark.parametrize("activation", ["tanh", "sigmoid", "relu", "linear", None])
+def test_activations_of_simple(activation: str | None) -> None:
+    make = lambda: keras.layers.SimpleRNN(4, activation=activation, return_sequences=True)  # noqa: E731
+    assert assert_same(make, segment=4) == "closed form"
+
+
+def test_keras_cells_in_a_plain_rnn() -> None:
+    make = lambda: keras.layers.RNN(keras.layers.LSTMCell(4), return_sequences=True)  # noqa: E731
+    assert assert_same(make, segment=4, mask=masks(11)["holes"]) == "closed form"
