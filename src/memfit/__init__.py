@@ -35,6 +35,9 @@ if TYPE_CHECKING:
         Reading,
         Request,
     )
+    from memfit.rnn.dynamic_tf import dynamic_rnn
+    from memfit.rnn.everywhere_tf import checkpoint_time_everywhere
+    from memfit.rnn.model_tf import checkpoint_time
 
 __version__ = "0.1.0"
 
@@ -55,6 +58,9 @@ __all__ = [
     "UnitError",
     "UsageError",
     "budget",
+    "checkpoint_time",
+    "checkpoint_time_everywhere",
+    "dynamic_rnn",
     "measure",
     "read_memory",
     "reset_peak",
@@ -63,6 +69,9 @@ __all__ = [
 
 _HOMES = {
     "budget": "memfit.budgeting.budget",
+    "checkpoint_time": "memfit.rnn.model_tf",
+    "checkpoint_time_everywhere": "memfit.rnn.everywhere_tf",
+    "dynamic_rnn": "memfit.rnn.dynamic_tf",
     "measure": "memfit.measuring.trial",
     "read_memory": "memfit.measuring.reading",
     "reset_peak": "memfit.measuring.reading",
