@@ -11,6 +11,8 @@ matters, who said so. It decides nothing itself.
 | `Request` | an allocation that failed: how much, by which op |
 | `Measurement` | what one function or script took in a fresh process, and how it ended |
 | `Facts` | this machine: devices, allocator, limits, versions |
+| `Profile` | what one training step is made of; today, its recurrent parts |
+| `Setting`, `Effect` | one way to use a strategy, and what that does in bytes and work |
 
 In a file, a record carries its name and the version of its form: `{"memfit": "Budget", "version":
 1, ...}`. Fields that this version does not know are passed over, so that an older memfit reads what a
@@ -307,8 +309,84 @@ class Facts(Record):
     budget: Budget
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecurrentPart(Record):
+    """Layers of a model that run over time together.
+
+    Attributes:
+        layers: Their names, from the inputs to the outputs.
+        length: Time steps.
+        state_bytes: What is kept of a step at a border: the states of all layers for the whole batch.
+        tape_bytes: What the backward pass of a step needs, for the whole batch.
+        is_closed_form: Whether the backward pass is written out; otherwise a tape records it, and what a
+            step holds is taken for that of an LSTM of the same state.
+    """
+
+    layers: tuple[str, ...]
+    length: int
+    state_bytes: int
+    tape_bytes: int
+    is_closed_form: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile(Record):
+    """What one training step is made of, as far as it is known.
+
+    Attributes:
+        batch_size: Examples in the step.
+        recurrent: The parts that run over time.
+    """
+
+    batch_size: int
+    recurrent: tuple[RecurrentPart, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting(Record):
+    """One way to use a strategy.
+
+    Attributes:
+        strategy: The strategy's name.
+        value: What it is set to, such as the steps of a segment; `None` leaves the choice to the strategy.
+    """
+
+    strategy: str
+    value: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect(Record):
+    """What a setting does to a step, by arithmetic from a profile.
+
+    Attributes:
+        held_bytes: Activation bytes that the parts concerned hold at their peak.
+        kept_bytes: What they would hold if everything were kept.
+        num_recomputed_steps: Time steps that are computed again.
+        num_steps: Time steps in all.
+    """
+
+    held_bytes: int
+    kept_bytes: int
+    num_recomputed_steps: int
+    num_steps: int
+
+
 _KINDS: Final[dict[str, type[Record]]] = {
-    kind.__name__: kind for kind in (Budget, DeviceFacts, DeviceReading, Facts, Measurement, Reading, Request)
+    kind.__name__: kind
+    for kind in (
+        Budget,
+        DeviceFacts,
+        DeviceReading,
+        Effect,
+        Facts,
+        Measurement,
+        Profile,
+        Reading,
+        RecurrentPart,
+        Request,
+        Setting,
+    )
 }
 
 

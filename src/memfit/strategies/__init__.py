@@ -1,0 +1,10 @@
+"""What can be done to train in less memory: one file an idea, all behind one protocol, listed here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from memfit.strategies.protocol import Strategy
+from memfit.strategies.time_checkpoint import TimeCheckpoint
+
+ALL: Final[tuple[Strategy, ...]] = (TimeCheckpoint(),)

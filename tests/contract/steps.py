@@ -1,0 +1,144 @@
+"""Tiny models, and what a strategy makes of their training step. Functions run in fresh processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+LENGTH, FEATURES, BATCH_SIZE = 480, 8, 16
+
+
+@dataclass(frozen=True)
+class ModelStep:
+    """The least that a strategy can be applied to."""
+
+    model: Any
+
+
+def make_model(name: str) -> Any:
+    """A compiled model by its name in `MODELS`."""
+    import keras
+
+    keras.utils.set_random_seed(7)
+    model = MODELS[name](keras.layers, keras)
+    # Not Adam: it divides by the size of the gradient, and makes much of the rounding of tiny ones.
+    model.compile(optimizer=keras.optimizers.SGD(0.01, momentum=0.9), loss="mse")
+    return model
+
+
+def _lstm(layers: Any, keras: Any) -> Any:
+    return keras.Sequential(
+        [
+            keras.Input((None, FEATURES)),
+            layers.LSTM(32, return_sequences=True),
+            layers.LSTM(32),
+            layers.Dense(1),
+        ]
+    )
+
+
+def _bidirectional(layers: Any, keras: Any) -> Any:
+    return keras.Sequential(
+        [keras.Input((None, FEATURES)), layers.Bidirectional(layers.GRU(24)), layers.Dense(1)]
+    )
+
+
+def _cells(layers: Any, keras: Any) -> Any:
+    cells = layers.StackedRNNCells([layers.GRUCell(16), layers.LSTMCell(16, activation="relu")])
+    return keras.Sequential([keras.Input((None, FEATURES)), layers.RNN(cells), layers.Dense(1)])
+
+
+def _encoder_decoder(layers: Any, keras: Any) -> Any:
+    source = keras.Input((None, FEATURES))
+    encoded, *state = layers.LSTM(24, return_sequences=True, return_state=True)(source)
+    decoded = layers.LSTM(24, return_sequences=True)(encoded, initial_state=state)
+    return keras.Model(source, layers.Dense(1)(layers.GlobalAveragePooling1D()(decoded)))
+
+
+MODELS: dict[str, Callable[..., Any]] = {
+    "lstm": _lstm,
+    "bidirectional": _bidirectional,
+    "cells": _cells,
+    "encoder_decoder": _encoder_decoder,
+}
+
+
+def training(model_name: str, strategy_name: str, values: list[int | None]) -> list[list[Any]]:
+    """Losses and weights after three steps of `model.fit`: without the strategy, then under each setting."""
+    x, y = _data()
+    found = []
+    for name, value in [(None, None), *((strategy_name, value) for value in values)]:
+        model = make_model(model_name)
+        with _applied(model, name, value):
+            history = model.fit(x, y, batch_size=BATCH_SIZE, epochs=3, shuffle=False, verbose=0)
+        found.append([history.history["loss"], [weight.tolist() for weight in model.get_weights()]])
+    return found
+
+
+def activation_bytes(model_name: str, strategy_name: str | None) -> list[int]:
+    """The peak of a training step above what is alive between steps, and what the strategy says of it."""
+    import memfit
+
+    model = make_model(model_name)
+    x, y = _data()
+    predicted = 0 if strategy_name is None else _predicted_bytes(model)
+    with _applied(model, strategy_name, None):
+        for _ in range(2):
+            model.train_on_batch(x, y)
+        memfit.reset_peak()
+        before = memfit.read_memory().devices[0].current_bytes
+        model.train_on_batch(x, y)
+    return [memfit.read_memory().devices[0].peak_bytes - before, predicted]
+
+
+def _predicted_bytes(model: Any) -> int:
+    from memfit.records import Setting
+    from memfit.rnn.costs_tf import profile_time
+    from memfit.strategies.time_checkpoint import TimeCheckpoint
+
+    profile = profile_time(model, BATCH_SIZE, LENGTH)
+    return TimeCheckpoint().effect(Setting(strategy="time_checkpoint", value=None), profile).held_bytes
+
+
+def is_as_before(model_name: str, strategy_name: str) -> bool:
+    """Whether the model is a plain Keras model again after a strategy: config, attributes, file."""
+    import tempfile
+    from pathlib import Path
+
+    import keras
+    import numpy as np
+
+    model = make_model(model_name)
+    x, y = _data()
+    config, outputs = model.to_json(), model(x)
+    attributes = [sorted(vars(layer)) for layer in model._flatten_layers()]
+    with _applied(model, strategy_name, None):
+        assert np.allclose(outputs, model(x), atol=1e-6)
+        model.train_on_batch(x, y)
+    assert model.to_json() == config
+    assert [sorted(vars(layer)) for layer in model._flatten_layers()] == attributes
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(Path(folder, "model.keras"))
+        loaded = keras.models.load_model(Path(folder, "model.keras"))
+    return bool(np.array_equal(loaded.predict(x, verbose=0), model.predict(x, verbose=0)))
+
+
+def _applied(model: Any, strategy_name: str | None, value: int | None) -> Any:
+    from contextlib import nullcontext
+
+    from memfit.records import Setting
+    from memfit.strategies import ALL
+
+    if strategy_name is None:
+        return nullcontext()
+    (strategy,) = (each for each in ALL if each.name == strategy_name)
+    return strategy.apply(Setting(strategy=strategy_name, value=value), ModelStep(model))
+
+
+def _data() -> tuple[Any, Any]:
+    import numpy as np
+
+    random = np.random.default_rng(3)
+    x = random.normal(size=(BATCH_SIZE, LENGTH, FEATURES)).astype("float32")
+    return x, x[:, :20].sum(axis=(1, 2), keepdims=False)[:, None]

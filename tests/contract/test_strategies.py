@@ -1,0 +1,47 @@
+"""What every strategy must keep: the training is the same, memory is saved, and nothing is left behind."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import memfit
+from memfit.records import Outcome
+from memfit.strategies import ALL
+from tests.contract import steps
+
+NAMES = [strategy.name for strategy in ALL]
+
+
+def run(function: Any, *arguments: Any) -> Any:
+    measured = memfit.measure(function, *arguments)
+    assert measured.outcome is Outcome.OK, measured.output
+    return measured.value
+
+
+@pytest.mark.parametrize("model", steps.MODELS)
+@pytest.mark.parametrize("strategy", NAMES)
+def test_three_steps_give_the_same_weights_and_losses(strategy: str, model: str) -> None:
+    plain, *others = run(steps.training, model, strategy, [None, 7, steps.LENGTH])
+    plain_losses, plain_weights = plain
+    for losses, weights in others:
+        np.testing.assert_allclose(losses, plain_losses, rtol=1e-5)
+        for one, other in zip(weights, plain_weights, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    assert plain_losses[0] != plain_losses[-1]
+
+
+@pytest.mark.parametrize("model", steps.MODELS)
+@pytest.mark.parametrize("strategy", NAMES)
+def test_it_saves_memory_and_about_as_much_as_it_says(strategy: str, model: str) -> None:
+    plain, _ = run(steps.activation_bytes, model, None)
+    found, predicted = run(steps.activation_bytes, model, strategy)
+    assert found < 0.5 * plain
+    # It speaks of the recurrent parts only, not of the rest of the step or what passes between them.
+    assert 0.3 * found < predicted < 1.2 * found
+
+
+@pytest.mark.parametrize("model", steps.MODELS)
+@pytest.mark.parametrize("strategy", NAMES)
+def test_it_goes_without_a_trace(strategy: str, model: str) -> None:
+    assert run(steps.is_as_before, model, strategy)
