@@ -1,21 +1,21 @@
-"""`python -m benchmarks [TARGET ...]` runs the benchmarks named, or all."""
+"""`python -m benchmarks [TARGET [ROW ...]]` runs one benchmark or some of its rows, or all benchmarks."""
 
 from __future__ import annotations
 
 import sys
 
-from benchmarks import meter
+from benchmarks import meter, rnn
 
-TARGETS = {"meter": meter.main}
+TARGETS = {"meter": meter.main, "rnn": rnn.main}
 
 
-def main(names: list[str]) -> int:
-    """Runs each benchmark and prints its table."""
-    for name in names or list(TARGETS):
-        if name not in TARGETS:
-            print(f"there is no benchmark {name!r}. Choose from: {', '.join(TARGETS)}", file=sys.stderr)
-            return 2
-        TARGETS[name]()
+def main(words: list[str]) -> int:
+    """Runs the benchmark named, or all, and prints its table."""
+    if words and words[0] not in TARGETS:
+        print(f"there is no benchmark {words[0]!r}. Choose from: {', '.join(TARGETS)}", file=sys.stderr)
+        return 2
+    for name in words[:1] or list(TARGETS):
+        TARGETS[name](words[1:])
     return 0
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import timeit
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -71,7 +71,7 @@ def hold(num_mib: int, num_tensors: int) -> None:
     assert held
 
 
-def main() -> None:
+def main(_: Sequence[str] = ()) -> None:
     """Prints the tables."""
     console = Console()
     console.print(_training())
