@@ -27,7 +27,7 @@ _ALLOCATOR_LINE: Final = re.compile(
 )
 _SHAPE: Final = re.compile(r"tensor with shape\[(?P<shape>[\d,]*)\]")
 _DEVICE: Final = re.compile(r"device:(?P<device>[A-Z]+:\d+)")
-_WRAPPING: Final = re.compile(r"^(?:StatefulPartitionedCall/)+|^.*/body/_\d+/|^_Mkl")
+_WRAPPING: Final = re.compile(r"^(?:StatefulPartitionedCall/)*(?:.*/body/_\d+/)?(?:_Mkl)?")
 _OP: Final = re.compile(r"\[Op:(?P<op>[^\]]+)\]|Node: '(?P<node>[^']+)'")
 
 

@@ -14,7 +14,7 @@ def test_the_allocators_line_is_read() -> None:
 def test_an_op_in_a_loop_is_named_once() -> None:
     request = read_log_line(
         "Allocator (bfc_cpu) ran out of memory trying to allocate 1.0MiB (rounded to 1048576)requested by op "
-        "model/lstm/while/body/_144/model/lstm/while/lstm_cell/MatMul_1"
+        "StatefulPartitionedCall/model/lstm/while/body/_144/model/lstm/while/lstm_cell/MatMul_1"
     )
     assert request is not None
     assert request.op == "model/lstm/while/lstm_cell/MatMul_1"
