@@ -22,9 +22,6 @@ from memfit.rnn.products_tf import (
     tanh_slope,
 )
 
-UNITS_OF_ONE_OP = 64
-"""Up to here starting ops costs more than projecting the inputs of a whole slice at once saves; measured."""
-
 
 class LstmWeights(NamedTuple):
     """The weights as Keras has them, columns in the order i, f, g, o, and transposed for the way back."""
@@ -32,7 +29,6 @@ class LstmWeights(NamedTuple):
     kernel: tf.Tensor
     recurrent_kernel: tf.Tensor
     bias: tf.Tensor | None
-    both_kernels: tf.Tensor
     transposed_kernel: tf.Tensor
     transposed_recurrent_kernel: tf.Tensor
 
@@ -71,7 +67,6 @@ class LstmBlock:
             kernel,
             recurrent_kernel,
             bias[0] if bias else None,
-            tf.concat([kernel, recurrent_kernel], axis=0),
             tf.transpose(kernel),
             tf.transpose(recurrent_kernel),
         )
@@ -87,8 +82,6 @@ class LstmBlock:
         """The slice forward; see `Block.forward`."""
         dropped, dropped_h = noise
         masking, seen = masking_of(inputs, state[2:], zero_output=self.zero_output)
-        if self._is_for_one_op(inputs, dropped, dropped_h):
-            return self._forward_in_one_op(weights, state, inputs, masking, keep)
         projected = product(inputs.values, weights.kernel, dropped)
         if weights.bias is not None:
             projected += weights.bias
@@ -107,37 +100,6 @@ class LstmBlock:
         after, collected = scan(step, state[:2], (projected, *masking.elements()), shapes, dtype=self.dtype)
         tape = LstmTape(inputs.values, masking, state, *collected) if keep else None
         return Slice(masking.show(collected[0]), inputs.mask, inputs.start), (*after, *seen), tape
-
-    def _is_for_one_op(self, inputs: Slice, dropped: DropoutMask, dropped_h: DropoutMask) -> bool:
-        is_plain = inputs.mask is None and dropped is None and dropped_h is None
-        return is_plain and self.dtype == tf.float32 and self.units <= UNITS_OF_ONE_OP
-
-    def _forward_in_one_op(
-        self, weights: LstmWeights, state: Tensors, inputs: Slice, masking: Masking, keep: bool
-    ) -> tuple[Slice, Tensors, LstmTape | None]:
-        """TensorFlow's own op for a whole slice: it starts no ops, but projects the inputs step by step."""
-        h, c = state
-        unused = tf.zeros([self.units])
-        bias = tf.zeros([4 * self.units]) if weights.bias is None else weights.bias
-        found = tf.raw_ops.BlockLSTMV2(
-            seq_len_max=tf.cast(tf.shape(inputs.values)[0], tf.int64),
-            x=inputs.values,
-            cs_prev=c,
-            h_prev=h,
-            w=weights.both_kernels,
-            wci=unused,
-            wcf=unused,
-            wco=unused,
-            b=bias,
-            cell_clip=0.0,
-            use_peephole=False,
-        )
-        collected = (found.h, found.cs, found.i, found.f, found.ci, found.o)
-        tape = LstmTape(inputs.values, masking, state, *collected) if keep else None
-        # Not `found.h[-1]`: that would share, and so keep alive, the memory of the whole slice.
-        last = tf.shape(found.h)[0] - 1
-        after = tf.gather(found.h, last), tf.gather(found.cs, last)
-        return Slice(found.h, None, inputs.start), after, tape
 
     def backward(
         self,

@@ -373,10 +373,14 @@ def test_everywhere_lets_layers_go() -> None:
         assert reference() is None
 
 
-def test_second_order_gradients_are_those_of_keras() -> None:
+@pytest.mark.parametrize(
+    ("dtype", "units", "tolerance"), [("float64", 3, 1e-10), ("float32", 3, 1e-5), ("float32", 70, 1e-5)]
+)
+def test_second_order_gradients_are_those_of_keras(dtype: str, units: int, tolerance: float) -> None:
+    """TensorFlow's fused `BlockLSTMV2` failed this in float32: its gradient leaves out some outputs."""
     keras.utils.set_random_seed(0)
-    layer = layers.LSTM(3, dtype="float64")
-    data = tf.random.normal((2, 7, 2), dtype="float64", seed=1)
+    layer = layers.LSTM(units, dtype=dtype)
+    data = tf.random.normal((2, 7, 2), dtype=dtype, seed=1)
     layer.build(data.shape)
 
     def second() -> list[np.ndarray]:
@@ -394,4 +398,4 @@ def test_second_order_gradients_are_those_of_keras() -> None:
 
     plain = second()
     with checkpoint_layer(layer, 3, num_lanes=1):
-        assert_close(plain, second(), 1e-10)
+        assert_close(plain, second(), tolerance)
