@@ -58,7 +58,7 @@ def set_limit(environment: Environment, limit_bytes: int, *, is_clean: bool = Fa
         limit_bytes: The limit in bytes.
         is_clean: Whether to turn oneDNN off, too. With oneDNN an out-of-memory inside a matrix
             product usually ends the process with a segmentation fault; without it, it is an
-            exception, and training is slower (about 1.3 times where we measured it).
+            exception, and training is slower.
     """
     if limit_bytes < MIB:
         raise UnitError(

@@ -120,8 +120,8 @@ def _check_seam(layer: keras.layers.RNN) -> None:
 def warn_of_xla(name: str) -> None:
     """Says that a layer runs as plain Keras because XLA compiles it."""
     warnings.warn(
-        f"Layer {name!r} runs as plain Keras: XLA compiles this function, where time segments hold more "
-        "memory than they save. Pass jit_compile=False to have them.",
+        f"Layer {name!r} runs as plain Keras: XLA compiles this function, where time segments are not run. "
+        "Pass jit_compile=False to have them.",
         MemfitWarning,
         stacklevel=3,
     )

@@ -27,7 +27,7 @@ are worth; measured on 2 x LSTM(256)."""
 
 
 UNHURRIED = 32
-"""Steps from which on longer segments are no faster; measured on LSTM(64)."""
+"""Steps from which on longer segments seem no faster; from a few noisy runs of LSTM(64), not settled."""
 
 NEGLIGIBLE_BYTES = 12 * 2**20
 """What a segment may hold without anyone missing it."""
