@@ -7,7 +7,7 @@ kept and recomputed is the engine's business; what a block computes is its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import dataclasses
 from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
@@ -44,7 +44,10 @@ class Widths(NamedTuple):
 
 
 class Block(Protocol):
-    """A time-local piece of a network with its backward pass."""
+    """A time-local piece of a network with its backward pass.
+
+    A frozen dataclass. One whose loops can be compiled has a field `compiled`, see `with_compiled`.
+    """
 
     @property
     def dtype(self) -> tf.DType:
@@ -71,42 +74,8 @@ class Block(Protocol):
         """
 
 
-def scan(
-    step: Callable[..., tuple[Tensors, Tensors]],
-    state: Tensors,
-    elements: Sequence[tf.Tensor],
-    shapes: Sequence[Sequence[int | None]],
-    *,
-    dtype: tf.DType,
-    reverse: bool = False,
-) -> tuple[Tensors, Tensors]:
-    """Runs `step(state, *elements_at_t)` over the first axis of `elements`.
-
-    Args:
-        step: Returns the new state and what to collect.
-        state: Tensors `[batch, ...]`.
-        elements: Tensors `[steps, ...]`, read at one step at a time.
-        shapes: Of everything that is collected at a step, without the batch.
-        dtype: Of everything that is collected.
-        reverse: From the last step to the first; what is collected stays in the order of time.
-
-    Returns:
-        The last state, and the collected tensors as `[steps, batch, ...]`.
-    """
-    num_steps = tf.shape(elements[0])[0]
-    arrays = tuple(
-        tf.TensorArray(dtype, size=num_steps, element_shape=[state[0].shape[0], *shape]) for shape in shapes
-    )
-
-    def body(count: tf.Tensor, state: Tensors, arrays: Any) -> Any:
-        time = num_steps - 1 - count if reverse else count
-        new_state, collected = step(state, *(element[time] for element in elements))
-        for new, old in zip(new_state, state, strict=True):
-            new.set_shape(old.shape)
-        arrays = tuple(array.write(time, value) for array, value in zip(arrays, collected, strict=True))
-        return count + 1, new_state, arrays
-
-    _, state, arrays = tf.while_loop(
-        lambda count, *_: count < num_steps, body, (0, tuple(state), arrays), parallel_iterations=1
-    )
-    return state, tuple(array.stack() for array in arrays)
+def with_compiled(block: Block, compiled: bool) -> Block:
+    """The block with its loops compiled by XLA or not, if it has any that can be."""
+    if not hasattr(block, "compiled"):
+        return block
+    return dataclasses.replace(block, compiled=compiled)  # type: ignore[type-var]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -64,10 +65,15 @@ def borders_of(inputs: tf.Tensor, blocks: Sequence[Block], segment: int | None, 
 
 
 def _unknown(length: tf.Tensor, cost: StepCost, segment: int | None, shortest: int) -> tf.Tensor:
-    """Equal segments for a length that only the running graph knows."""
+    """Equal segments for a length that only the running graph knows.
+
+    When they are chosen here, their length is `shortest` times a power of two, so that the lengths of a whole
+    data set come down to a few that have to be compiled.
+    """
     if segment is None:
-        root = tf.sqrt(tf.cast(length, tf.float32) / cost.tape_states)
-        steps = tf.maximum(tf.cast(tf.math.ceil(root), tf.int32), shortest)
+        best = tf.sqrt(tf.cast(length, tf.float32) / cost.tape_states)
+        doublings = tf.round(tf.math.log(best / shortest) / math.log(2))
+        steps = shortest * tf.cast(2 ** tf.maximum(doublings, 0), tf.int32)
     else:
         steps = tf.constant(segment)
     num_segments = tf.maximum((length + steps - 1) // steps, 1)

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from memfit.rnn.block_tf import Slice, Tensors, Widths, scan
+from memfit.rnn.block_tf import Slice, Tensors, Widths
 from memfit.rnn.internals_tf import dropout_cells, dropout_masks, set_dropout_masks, takes_training
+from memfit.rnn.loop_tf import Loop
 
 TAPE_OF_A_STATE = 9
 """What Keras's own loop keeps of a step, in states; measured on LSTM(256)."""
@@ -119,7 +120,9 @@ class CellBlock:
         num_states = len(tf.nest.flatten(self.states))
         num_outputs = int(self.is_masked)
 
-        def step(state: Tensors, inputs: tf.Tensor, *real: tf.Tensor) -> tuple[Tensors, Tensors]:
+        def step(
+            weights: Tensors, state: Tensors, inputs: tf.Tensor, *real: tf.Tensor
+        ) -> tuple[Tensors, Tensors]:
             before, previous, carried = (
                 state[:num_states],
                 state[num_states : num_states + num_outputs],
@@ -135,7 +138,8 @@ class CellBlock:
 
         elements = (inputs.values,) if inputs.mask is None else (inputs.values, inputs.mask)
         with masks_on(self.cell, noise):
-            after, (outputs,) = scan(step, state, elements, [self.output.shape[1:]], dtype=self.dtype)
+            loop = Loop(body=step, shapes=(tuple(self.output.shape[1:]),), dtype=self.dtype)
+            after, (outputs,) = loop(weights, state, elements)
         return outputs, after
 
     def backward(

@@ -18,7 +18,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from memfit.rnn.block_tf import Block, Tensors
+from memfit.rnn.block_tf import Block, Tensors, with_compiled
 from memfit.rnn.internals_tf import with_gradient
 from memfit.rnn.timeline_tf import Timeline
 from memfit.rnn.walk_tf import Lane, States, Walk
@@ -34,6 +34,8 @@ class Program:
         go_backwards: Whether the last step of the inputs comes first.
         num_lanes: Into how many independent parts the batch is cut.
         keep_tapes: Whether the tapes of all segments are kept, so that nothing is recomputed.
+        compiled: Whether the loops over the steps of a segment are compiled, where a block can do that. The
+            last segment is not, if its length is unknown: it would be another one every time.
     """
 
     blocks: tuple[Block, ...]
@@ -41,6 +43,7 @@ class Program:
     go_backwards: bool = False
     num_lanes: int = 1
     keep_tapes: bool = False
+    compiled: bool = False
 
 
 @tf.autograph.experimental.do_not_convert
@@ -74,8 +77,12 @@ def run(
     def function(*flat: tf.Tensor) -> tuple[Tensors, Any]:
         inputs, states, weights = tf.nest.pack_sequence_as(given, flat)
         parts = _cut((inputs, mask, states, noise), program.num_lanes)
+        is_known = inputs.shape[1] is not None
         walk = Walk(
-            blocks=program.blocks,
+            blocks=tuple(with_compiled(block, program.compiled) for block in program.blocks),
+            last_blocks=tuple(
+                with_compiled(block, program.compiled and is_known) for block in program.blocks
+            ),
             weights=tuple(block.prepare(each) for block, each in zip(program.blocks, weights, strict=True)),
             lanes=tuple(
                 Lane(Timeline(values, real, program.go_backwards), masks) for values, real, _, masks in parts

@@ -12,7 +12,7 @@ import keras
 from memfit.errors import SetupError
 from memfit.rnn import segments
 from memfit.rnn.internals_tf import check_versions, inner_loops
-from memfit.rnn.layer_tf import SEAM, Handle, SegmentedLoop
+from memfit.rnn.layer_tf import SEAM, Handle, SegmentedLoop, Tuning
 from memfit.rnn.paths_tf import path_of
 
 CLASSES = (keras.layers.RNN, keras.layers.LSTM, keras.layers.GRU)
@@ -65,7 +65,7 @@ def _segmented(original: Callable[..., Any], segment: int | None) -> Callable[..
             plain = functools.partial(original, layer)
             path = path_of(self)
             is_plain = path.kind == "plain"
-            loops[self] = plain if is_plain else SegmentedLoop(layer, segment, None, path, plain)
+            loops[self] = plain if is_plain else SegmentedLoop(layer, Tuning(segment), path, plain)
         return loops[self](sequences, initial_state, mask, training)
 
     return inner_loop

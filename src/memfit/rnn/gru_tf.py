@@ -1,8 +1,8 @@
 """The GRU in closed form: `tanh` and `sigmoid`, the reset gate after or before the product.
 
-With the reset gate after the product (Keras's default) one product a step is left in each loop, and the
-gradient of everything is the gradient of h times factors that are known for the whole slice. With the reset
-gate before it, the candidate needs a second product in the step.
+With the reset gate after the product (Keras's default) one product a step is left in each loop. With the
+reset gate before it, the candidate needs a second one. Either way the gradient of a step is linear in what
+comes back, so the forward loop keeps its factors, not the gates.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from memfit.rnn.block_tf import Slice, Tensors, Widths, scan
-from memfit.rnn.masking_tf import Masking, masking_of, no_gradient
+from memfit.rnn.block_tf import Slice, Tensors, Widths
+from memfit.rnn.loop_tf import WIDE, Loop, spilled
+from memfit.rnn.masking_tf import Masking, hold, masking_of, no_gradient
 from memfit.rnn.products_tf import (
     DropoutMask,
     gradient_of_inputs,
     gradient_of_kernel,
+    one_later,
     product,
     sigmoid_slope,
     tanh_slope,
@@ -45,16 +47,140 @@ class GruWeights(NamedTuple):
 
 
 class GruTape(NamedTuple):
-    """What the backward pass of a slice needs; `inner` is the candidate's part of `h @ R` (reset after)."""
+    """What the backward pass of a slice needs: its inputs, h after every step, and what its loop reads."""
 
     inputs: tf.Tensor
     masking: Masking
     first_state: Tensors
     h: tf.Tensor
-    z: tf.Tensor
-    r: tf.Tensor
-    g: tf.Tensor
-    inner: tf.Tensor | None
+    factors: Tensors
+
+
+class _ForwardConstants(NamedTuple):
+    recurrent_kernels: Tensors
+    bias: tf.Tensor | None
+    inner_bias: tf.Tensor | None
+    dropped: DropoutMask
+
+
+class _BackwardConstants(NamedTuple):
+    transposed_recurrent_kernels: Tensors
+    dropped: DropoutMask
+
+
+@dataclass(frozen=True, slots=True)
+class _ForwardResetAfter:
+    """One step forward: collects h and, if `keep`, three factors of h's gradient.
+
+    In that of h one step before; in that of the candidate before activation; and in that of the product
+    with the recurrent kernel. May spill r (1), or all gates (3).
+    """
+
+    units: int
+    keep: bool
+    spills: int = 0
+
+    def __call__(
+        self, constants: _ForwardConstants, state: Tensors, projected: tf.Tensor, *real: tf.Tensor
+    ) -> tuple[Tensors, Tensors]:
+        h = state[0]
+        if constants.bias is not None:
+            projected += constants.bias
+        recurrent = product(h, constants.recurrent_kernels[0], constants.dropped)
+        for_gates, for_candidate = tf.split(projected, [2 * self.units, self.units], axis=1)
+        recurrent, inner = tf.split(recurrent, [2 * self.units, self.units], axis=1)
+        if constants.inner_bias is not None:
+            inner += constants.inner_bias
+        z, r = tf.split(tf.sigmoid(for_gates + recurrent), 2, axis=1)
+        g = tf.tanh(for_candidate + r * inner)
+        new_h = hold(g + z * (h - g), h, real)
+        if not self.keep:
+            return (new_h, *(r, z, g)[: self.spills]), (new_h,)
+        to_g = tanh_slope(g, 1 - z)
+        to_recurrent = tf.concat([sigmoid_slope(z, h - g), sigmoid_slope(r, to_g * inner), to_g * r], axis=1)
+        factors = hold(z, 1, real), hold(to_g, 0, real), hold(to_recurrent, 0, real)
+        return (new_h,), (new_h, *factors)
+
+
+@dataclass(frozen=True, slots=True)
+class _BackwardResetAfter:
+    """One step backward: collects the gradients of the candidate and of the recurrent product."""
+
+    has_upstream: bool
+
+    def __call__(
+        self,
+        constants: _BackwardConstants,
+        state: Tensors,
+        to_h: tf.Tensor,
+        to_g: tf.Tensor,
+        to_recurrent: tf.Tensor,
+        *upstream: tf.Tensor,
+    ) -> tuple[Tensors, Tensors]:
+        d_h = state[0] + upstream[0] if self.has_upstream else state[0]
+        d_recurrent = tf.concat([d_h, d_h, d_h], axis=1) * to_recurrent
+        (kernel,) = constants.transposed_recurrent_kernels
+        d_before = d_h * to_h + gradient_of_inputs(d_recurrent, kernel, constants.dropped)
+        return (d_before,), (d_h * to_g, d_recurrent)
+
+
+@dataclass(frozen=True, slots=True)
+class _ForwardResetBefore:
+    """One step forward: collects h and, if `keep`, r and four factors.
+
+    Of h's gradient in that of h one step before, of z and of the candidate before activation; of the
+    gradient of the reset h in that of r before activation. May spill r (1), or all gates (3).
+    """
+
+    units: int
+    keep: bool
+    spills: int = 0
+
+    def __call__(
+        self, constants: _ForwardConstants, state: Tensors, projected: tf.Tensor, *real: tf.Tensor
+    ) -> tuple[Tensors, Tensors]:
+        h = state[0]
+        if constants.bias is not None:
+            projected += constants.bias
+        for_gates, for_candidate = tf.split(projected, [2 * self.units, self.units], axis=1)
+        dropped_gates, dropped_candidate = _split_dropout(constants.dropped)
+        recurrent = product(h, constants.recurrent_kernels[0], dropped_gates)
+        z, r = tf.split(tf.sigmoid(for_gates + recurrent), 2, axis=1)
+        inner = product(r * h, constants.recurrent_kernels[1], dropped_candidate)
+        g = tf.tanh(for_candidate + inner)
+        new_h = hold(g + z * (h - g), h, real)
+        if not self.keep:
+            return (new_h, *(r, z, g)[: self.spills]), (new_h,)
+        to_z, to_g = sigmoid_slope(z, h - g), tanh_slope(g, 1 - z)
+        factors = hold(z, 1, real), hold(to_z, 0, real), hold(to_g, 0, real)
+        return (new_h,), (new_h, *factors, sigmoid_slope(r, h), r)
+
+
+@dataclass(frozen=True, slots=True)
+class _BackwardResetBefore:
+    """One step backward: collects the gradients of the candidate and of z and r before activation."""
+
+    has_upstream: bool
+
+    def __call__(
+        self,
+        constants: _BackwardConstants,
+        state: Tensors,
+        to_h: tf.Tensor,
+        to_z: tf.Tensor,
+        to_g: tf.Tensor,
+        to_r: tf.Tensor,
+        r: tf.Tensor,
+        *upstream: tf.Tensor,
+    ) -> tuple[Tensors, Tensors]:
+        d_h = state[0] + upstream[0] if self.has_upstream else state[0]
+        for_gates, for_candidate = _split_dropout(constants.dropped)
+        back_gates, back_candidate = constants.transposed_recurrent_kernels
+        d_candidate = d_h * to_g
+        d_reset = gradient_of_inputs(d_candidate, back_candidate, for_candidate)
+        d_gates = tf.concat([d_h * to_z, d_reset * to_r], axis=1)
+        d_before = d_h * to_h + d_reset * r + gradient_of_inputs(d_gates, back_gates, for_gates)
+        return (d_before,), (d_candidate, d_gates)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +191,12 @@ class GruBlock:
     dtype: tf.DType
     reset_after: bool = True
     zero_output: bool = False
+    compiled: bool = False
 
     @property
     def widths(self) -> Widths:
         """Counted from the tensors of a slice that are alive together."""
-        return Widths(state=self.units, tape=5 * self.units, work=9 * self.units)
+        return Widths(state=self.units, tape=6 * self.units, work=8 * self.units)
 
     def prepare(self, weights: Tensors) -> GruWeights:
         """The weights in the dtype of the computation."""
@@ -96,61 +223,21 @@ class GruBlock:
         """The slice forward; see `Block.forward`."""
         dropped, dropped_h = noise
         masking, seen = masking_of(inputs, state[1:], zero_output=self.zero_output)
-        projected = product(inputs.values, weights.kernel, dropped)
-        if weights.bias is not None:
-            projected += weights.bias
-        for_gates, for_candidate = tf.split(projected, [2 * self.units, self.units], axis=-1)
-        gates = self._gates_reset_after if self.reset_after else self._gates_reset_before
-
-        def step(
-            state: Tensors, for_gates: tf.Tensor, for_candidate: tf.Tensor, *real: tf.Tensor
-        ) -> tuple[Tensors, Tensors]:
-            (h,) = state
-            z, r, g, *inner = gates(weights, dropped_h, h, for_gates, for_candidate)
-            new_h = g + z * (h - g)
-            if real:
-                new_h = tf.where(real[0], new_h, h)
-            return (new_h,), (new_h, z, r, g, *inner) if keep else (new_h,)
-
-        num_kept = 5 if self.reset_after else 4
-        shapes = [[self.units]] * (num_kept if keep else 1)
-        after, collected = scan(
-            step, state[:1], (for_gates, for_candidate, *masking.elements()), shapes, dtype=self.dtype
+        forward = _ForwardResetAfter if self.reset_after else _ForwardResetBefore
+        spills = (3 if self.units >= WIDE else 1) if self.compiled and not keep else 0
+        factors = (1, 1, 3) if self.reset_after else (1, 1, 1, 1, 1)
+        after, collected = Loop(
+            body=forward(self.units, keep, spills),
+            shapes=tuple((size * self.units,) for size in (1, *(factors if keep else ()))),
+            dtype=self.dtype,
+        ).run(
+            _ForwardConstants(weights.recurrent_kernels, weights.bias, weights.inner_bias, dropped_h),
+            (state[0], *spilled(state[0], spills)),
+            (product(inputs.values, weights.kernel, dropped), *masking.elements()),
+            compiled=self.compiled,
         )
-        tape = None
-        if keep:
-            inner = () if self.reset_after else (None,)
-            tape = GruTape(inputs.values, masking, state, *collected, *inner)
-        return Slice(masking.show(collected[0]), inputs.mask, inputs.start), (*after, *seen), tape
-
-    def _gates_reset_after(
-        self,
-        weights: GruWeights,
-        dropped_h: DropoutMask,
-        h: tf.Tensor,
-        for_gates: tf.Tensor,
-        for_candidate: tf.Tensor,
-    ) -> Tensors:
-        recurrent = product(h, weights.recurrent_kernels[0], dropped_h)
-        recurrent, inner = tf.split(recurrent, [2 * self.units, self.units], axis=1)
-        if weights.inner_bias is not None:
-            inner += weights.inner_bias
-        z, r = tf.split(tf.sigmoid(for_gates + recurrent), 2, axis=1)
-        return z, r, tf.tanh(for_candidate + r * inner), inner
-
-    def _gates_reset_before(
-        self,
-        weights: GruWeights,
-        dropped_h: DropoutMask,
-        h: tf.Tensor,
-        for_gates: tf.Tensor,
-        for_candidate: tf.Tensor,
-    ) -> Tensors:
-        dropped_gates, dropped_candidate = _split_dropout(dropped_h)
-        recurrent = product(h, weights.recurrent_kernels[0], dropped_gates)
-        z, r = tf.split(tf.sigmoid(for_gates + recurrent), 2, axis=1)
-        inner = product(r * h, weights.recurrent_kernels[1], dropped_candidate)
-        return z, r, tf.tanh(for_candidate + inner)
+        tape = GruTape(inputs.values, masking, state, collected[0], collected[1:]) if keep else None
+        return Slice(masking.show(collected[0]), inputs.mask, inputs.start), (after[0], *seen), tape
 
     def backward(
         self,
@@ -162,97 +249,37 @@ class GruBlock:
     ) -> tuple[tf.Tensor, Tensors, Tensors]:
         """The slice backward; see `Block.backward`."""
         dropped, dropped_h = noise
-        masking = tape.masking
-        previous_h = tf.concat([tape.first_state[0][tf.newaxis], tape.h[:-1]], axis=0)
-        # Of d_h in the gradient of z, of the candidate before activation, and of the previous h.
-        to_z = masking.hold(sigmoid_slope(tape.z, previous_h - tape.g), 0.0)
-        to_g = masking.hold(tanh_slope(tape.g, 1 - tape.z), 0.0)
-        to_h = masking.hold(tape.z, 1.0)
-        shown = () if upstream is None else (masking.show(upstream),)
-        walk = self._back_reset_after if self.reset_after else self._back_reset_before
-        before, d_projected, d_recurrent = walk(
-            weights, dropped_h, tape, previous_h, (to_z, to_g, to_h), shown, d_state[:1]
+        shown = () if upstream is None else (tape.masking.show(upstream),)
+        backward = _BackwardResetAfter if self.reset_after else _BackwardResetBefore
+        before, (d_candidate, d_product) = Loop(
+            body=backward(bool(shown)),
+            shapes=((self.units,), ((3 if self.reset_after else 2) * self.units,)),
+            dtype=self.dtype,
+            reverse=True,
+        ).run(
+            _BackwardConstants(weights.transposed_recurrent_kernels, dropped_h),
+            d_state[:1],
+            (*tape.factors, *shown),
+            compiled=self.compiled,
         )
-        d_weights = [gradient_of_kernel(tape.inputs, d_projected, dropped), d_recurrent[0]]
+        d_projected = tf.concat([d_product[..., : 2 * self.units], d_candidate], axis=-1)
+        previous_h = one_later(tape.first_state[0], tape.h)
+        if self.reset_after:
+            d_recurrent_kernel = gradient_of_kernel(previous_h, d_product, dropped_h)
+        else:
+            for_gates, for_candidate = _split_dropout(dropped_h)
+            d_gates_kernel = gradient_of_kernel(previous_h, d_product, for_gates)
+            r = tape.factors[-1]
+            d_candidate_kernel = gradient_of_kernel(r * previous_h, d_candidate, for_candidate)
+            d_recurrent_kernel = tf.concat([d_gates_kernel, d_candidate_kernel], axis=1)
+        d_weights = [gradient_of_kernel(tape.inputs, d_projected, dropped), d_recurrent_kernel]
         if weights.bias is not None:
             d_bias = tf.reduce_sum(d_projected, axis=[0, 1])
-            d_weights.append(tf.stack([d_bias, d_recurrent[1]]) if self.reset_after else d_bias)
+            if self.reset_after:
+                d_bias = tf.stack([d_bias, tf.reduce_sum(d_product, axis=[0, 1])])
+            d_weights.append(d_bias)
         d_inputs = gradient_of_inputs(d_projected, weights.transposed_kernel, dropped)
         return d_inputs, (*before, *no_gradient(tape.first_state[1:])), tuple(d_weights)
-
-    def _back_reset_after(
-        self,
-        weights: GruWeights,
-        dropped_h: DropoutMask,
-        tape: GruTape,
-        previous_h: tf.Tensor,
-        factors: Tensors,
-        shown: Tensors,
-        d_state: Tensors,
-    ) -> tuple[Tensors, tf.Tensor, Tensors]:
-        to_z, to_g, to_h = factors
-        to_r = sigmoid_slope(tape.r, to_g * tape.inner)
-        to_recurrent = tf.concat([to_z, to_r, to_g * tape.r], axis=-1)
-
-        def step(
-            state: Tensors, to_recurrent: tf.Tensor, to_h: tf.Tensor, *shown: tf.Tensor
-        ) -> tuple[Tensors, Tensors]:
-            d_h = state[0] + shown[0] if shown else state[0]
-            d_recurrent = tf.concat([d_h, d_h, d_h], axis=1) * to_recurrent
-            back = gradient_of_inputs(d_recurrent, weights.transposed_recurrent_kernels[0], dropped_h)
-            return (d_h * to_h + back,), (d_h, d_recurrent)
-
-        elements, shapes = (to_recurrent, to_h, *shown), [[self.units], [3 * self.units]]
-        before, (d_h, d_recurrent) = scan(step, d_state, elements, shapes, dtype=self.dtype, reverse=True)
-        d_gates, _ = tf.split(d_recurrent, [2 * self.units, self.units], axis=-1)
-        d_projected = tf.concat([d_gates, d_h * to_g], axis=-1)
-        d_kernel = gradient_of_kernel(previous_h, d_recurrent, dropped_h)
-        return before, d_projected, (d_kernel, tf.reduce_sum(d_recurrent, axis=[0, 1]))
-
-    def _back_reset_before(
-        self,
-        weights: GruWeights,
-        dropped_h: DropoutMask,
-        tape: GruTape,
-        previous_h: tf.Tensor,
-        factors: Tensors,
-        shown: Tensors,
-        d_state: Tensors,
-    ) -> tuple[Tensors, tf.Tensor, Tensors]:
-        to_z, to_g, to_h = factors
-        to_r = sigmoid_slope(tape.r, previous_h)
-        for_gates, for_candidate = _split_dropout(dropped_h)
-        back_gates, back_candidate = weights.transposed_recurrent_kernels
-
-        def step(
-            state: Tensors,
-            to_z: tf.Tensor,
-            to_g: tf.Tensor,
-            to_h: tf.Tensor,
-            to_r: tf.Tensor,
-            r: tf.Tensor,
-            *shown: tf.Tensor,
-        ) -> tuple[Tensors, Tensors]:
-            d_h = state[0] + shown[0] if shown else state[0]
-            d_reset = gradient_of_inputs(d_h * to_g, back_candidate, for_candidate)
-            d_gates = tf.concat([d_h * to_z, d_reset * to_r], axis=1)
-            back = gradient_of_inputs(d_gates, back_gates, for_gates)
-            return (d_h * to_h + d_reset * r + back,), (d_h, d_reset)
-
-        elements = (to_z, to_g, to_h, to_r, tape.r, *shown)
-        before, (d_h, d_reset) = scan(
-            step, d_state, elements, [[self.units]] * 2, dtype=self.dtype, reverse=True
-        )
-        d_gates = tf.concat([d_h * to_z, d_reset * to_r], axis=-1)
-        d_candidate = d_h * to_g
-        d_kernel = tf.concat(
-            [
-                gradient_of_kernel(previous_h, d_gates, for_gates),
-                gradient_of_kernel(tape.r * previous_h, d_candidate, for_candidate),
-            ],
-            axis=1,
-        )
-        return before, tf.concat([d_gates, d_candidate], axis=-1), (d_kernel,)
 
 
 def _split_dropout(dropped: DropoutMask) -> tuple[DropoutMask, DropoutMask]:

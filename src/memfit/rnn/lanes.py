@@ -1,4 +1,4 @@
-"""Into how many lanes a batch is cut. Pure: the machine's figures come in as arguments."""
+"""Into how many lanes a batch is cut, and whether loops are compiled. The machine comes in as arguments."""
 
 from __future__ import annotations
 
@@ -9,6 +9,20 @@ ROWS_OF_A_LANE = 8
 
 LANES_OF_AN_UNKNOWN_BATCH = 4
 """A batch size that is not known while tracing is taken for a usual one."""
+
+
+COMPILED_FROM = 64
+"""Steps from which on compiling pays: a compilation takes as long as some hundred steps op by op."""
+
+
+def is_worth_compiling(length: int | None) -> bool:
+    """Whether the loops over a sequence should be compiled; one of unknown length is taken for a long one.
+
+    Example:
+    >>> is_worth_compiling(20), is_worth_compiling(400), is_worth_compiling(None)
+    (False, True, True)
+    """
+    return length is None or length >= COMPILED_FROM
 
 
 def num_lanes_for(batch_size: int | None, num_cores: int) -> int:

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -27,7 +27,7 @@ from memfit.rnn.internals_tf import (
     inner_loops,
     is_compiled_by_xla,
 )
-from memfit.rnn.lanes import num_lanes_for, usable_cores
+from memfit.rnn.lanes import is_worth_compiling, num_lanes_for, usable_cores
 from memfit.rnn.paths_tf import Path, closed_part, general_part, path_of
 
 SEAM = "inner_loop"
@@ -70,7 +70,11 @@ class Handle:
 
 
 def checkpoint_layer(
-    layer: keras.layers.RNN, segment: int | None = None, *, num_lanes: int | None = None
+    layer: keras.layers.RNN,
+    segment: int | None = None,
+    *,
+    num_lanes: int | None = None,
+    compiled: bool | None = None,
 ) -> Handle:
     """Runs one RNN layer by time segments from now on.
 
@@ -78,6 +82,7 @@ def checkpoint_layer(
         layer: The layer, built or not.
         segment: Steps of a segment; `None` chooses from the length; the length or more recomputes nothing.
         num_lanes: Independent parts of the batch; `None` takes one a core.
+        compiled: Whether XLA compiles the loops over steps; `None` does so where it pays.
 
     Returns:
         A handle that undoes it.
@@ -96,7 +101,9 @@ def checkpoint_layer(
     if path.kind == "plain":
         return Handle((path,))
     was_jit = layer.supports_jit
-    object.__setattr__(layer, SEAM, SegmentedLoop(layer, segment, num_lanes, path, getattr(layer, SEAM)))
+    object.__setattr__(
+        layer, SEAM, SegmentedLoop(layer, Tuning(segment, num_lanes, compiled), path, getattr(layer, SEAM))
+    )
     layer.supports_jit = False
 
     def undo() -> None:
@@ -127,13 +134,34 @@ def warn_of_xla(name: str) -> None:
     )
 
 
+class Tuning(NamedTuple):
+    """What the caller of `checkpoint_layer` wants; `None` lets memfit choose."""
+
+    segment: int | None = None
+    num_lanes: int | None = None
+    compiled: bool | None = None
+
+    def lanes_of(self, inputs: tf.Tensor) -> int:
+        """The lanes asked for, or as many as the machine has use for."""
+        if self.num_lanes is not None:
+            return self.num_lanes
+        if tf.config.list_logical_devices("GPU"):
+            return 1  # a GPU has no idle cores to give to a second chain
+        return num_lanes_for(inputs.shape[0], usable_cores())
+
+    def is_compiled(self, inputs: tf.Tensor) -> bool:
+        """What was asked for, or whether it pays; on a GPU, where no one has measured it, it is left."""
+        if self.compiled is not None:
+            return self.compiled
+        return is_worth_compiling(inputs.shape[1]) and not tf.config.list_logical_devices("GPU")
+
+
 class SegmentedLoop:
     """The `inner_loop` of one layer.
 
     Args:
         layer: The layer.
-        segment: As in `checkpoint_layer`.
-        num_lanes: As in `checkpoint_layer`.
+        tuning: As in `checkpoint_layer`.
         path: How it runs.
         plain: Keras's own loop of this layer, for where XLA compiles it.
     """
@@ -141,14 +169,12 @@ class SegmentedLoop:
     def __init__(
         self,
         layer: keras.layers.RNN,
-        segment: int | None,
-        num_lanes: int | None,
+        tuning: Tuning,
         path: Path,
         plain: Callable[..., Any],
     ) -> None:
         self._layer = layer
-        self._segment = segment
-        self._num_lanes = num_lanes
+        self._tuning = tuning
         self._path = path
         self._plain = plain
         self._eager = tf.function(self._run, reduce_retracing=True, autograph=False)
@@ -181,13 +207,14 @@ class SegmentedLoop:
                 part = closed_part(layer, states, training=training, is_masked=is_masked)
             else:
                 part = general_part(layer, sequences[:, 0], states, training=training, is_masked=is_masked)
-        borders = borders_of(sequences, (part.block,), self._segment, can_keep=is_closed)
+        borders = borders_of(sequences, (part.block,), self._tuning.segment, can_keep=is_closed)
         program = Program(
             blocks=(part.block,),
             return_sequences=layer.return_sequences,
             go_backwards=layer.go_backwards,
-            num_lanes=lanes_of(sequences, self._num_lanes) if is_closed else 1,
+            num_lanes=self._tuning.lanes_of(sequences) if is_closed else 1,
             keep_tapes=borders.keep_tapes,
+            compiled=self._tuning.is_compiled(sequences),
         )
         outputs, (after,) = run(
             program, borders.starts, sequences, mask, (part.states,), (part.weights,), (part.noise,)
@@ -198,15 +225,6 @@ class SegmentedLoop:
         if layer.return_sequences:
             return outputs[:, -1], outputs, final
         return outputs, outputs[:, tf.newaxis], final
-
-
-def lanes_of(inputs: tf.Tensor, num_lanes: int | None) -> int:
-    """The lanes asked for, or as many as the machine has use for."""
-    if num_lanes is not None:
-        return num_lanes
-    if tf.config.list_logical_devices("GPU"):
-        return 1  # a GPU has no idle cores to give to a second chain
-    return num_lanes_for(inputs.shape[0], usable_cores())
 
 
 def one_mask(mask: Any) -> tf.Tensor | None:

@@ -1,7 +1,8 @@
 """The LSTM in closed form: `tanh` and `sigmoid`, any bias, mask and dropout.
 
-The products that need not wait for the step before (inputs, weight gradients, the element-wise factors of
-the backward pass) are taken over a whole slice at once; only `h @ R` and its transpose are left in the loops.
+The products that need not wait for the step before (inputs, weight gradients) are taken over a whole slice at
+once; only `h @ R` and its transpose are left in the loops. The gradient of a step is linear in what comes
+back, so the forward loop keeps its factors, not the gates: the backward loop has nothing else to work out.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from memfit.rnn.block_tf import Slice, Tensors, Widths, scan
-from memfit.rnn.masking_tf import Masking, masking_of, no_gradient
+from memfit.rnn.block_tf import Slice, Tensors, Widths
+from memfit.rnn.loop_tf import WIDE, Loop, spilled
+from memfit.rnn.masking_tf import Masking, hold, masking_of, no_gradient
 from memfit.rnn.products_tf import (
     DropoutMask,
     gradient_of_inputs,
     gradient_of_kernel,
+    one_later,
     product,
     sigmoid_slope,
     tanh_slope,
@@ -34,17 +37,98 @@ class LstmWeights(NamedTuple):
 
 
 class LstmTape(NamedTuple):
-    """What the backward pass of a slice needs; h, c and the gates after activation are of all steps."""
+    """What the backward pass of a slice needs.
+
+    Args:
+        inputs: Of the slice.
+        masking: Of the slice.
+        first_state: Before its first step.
+        h: After every step.
+        h_to_c: The factor of h's gradient in that of c.
+        forget: The factor of c's gradient in that of c one step before.
+        to_gates: The factors of c's gradient (i, f, g) and of h's (o) in that of the gates before activation.
+    """
 
     inputs: tf.Tensor
     masking: Masking
     first_state: Tensors
     h: tf.Tensor
-    c: tf.Tensor
-    i: tf.Tensor
-    f: tf.Tensor
-    g: tf.Tensor
-    o: tf.Tensor
+    h_to_c: tf.Tensor
+    forget: tf.Tensor
+    to_gates: tf.Tensor
+
+
+class _ForwardConstants(NamedTuple):
+    recurrent_kernel: tf.Tensor
+    bias: tf.Tensor | None
+    dropped: DropoutMask
+
+
+@dataclass(frozen=True, slots=True)
+class _Forward:
+    """One step forward: collects h and, if `keep`, the factors of the way back; may spill its gates."""
+
+    units: int
+    keep: bool
+    spills: bool = False
+
+    def __call__(
+        self, constants: _ForwardConstants, state: Tensors, projected: tf.Tensor, *real: tf.Tensor
+    ) -> tuple[Tensors, Tensors]:
+        h, c = state[:2]
+        before = projected + product(h, constants.recurrent_kernel, constants.dropped)
+        if constants.bias is not None:
+            before += constants.bias
+        i, f, _, o = tf.split(tf.sigmoid(before), 4, axis=1)  # one pass, though g's part is for nothing
+        g = tf.tanh(before[:, 2 * self.units : 3 * self.units])
+        new_c = f * c + i * g
+        tanh_c = tf.tanh(new_c)
+        new_h = o * tanh_c
+        new_state = hold(new_h, h, real), hold(new_c, c, real)
+        if not self.keep:
+            return (*new_state, *((i, f, g, o) if self.spills else ())), new_state[:1]
+        to_gates = [
+            sigmoid_slope(i, g),
+            sigmoid_slope(f, c),
+            tanh_slope(g, i),
+            sigmoid_slope(o, tanh_c),
+        ]
+        h_to_c = hold(tanh_slope(tanh_c, o), 0, real)
+        return new_state, (
+            new_state[0],
+            h_to_c,
+            hold(f, 1, real),
+            hold(tf.concat(to_gates, axis=1), 0, real),
+        )
+
+
+class _BackwardConstants(NamedTuple):
+    transposed_recurrent_kernel: tf.Tensor
+    dropped: DropoutMask
+
+
+@dataclass(frozen=True, slots=True)
+class _Backward:
+    """One step backward: collects the gradient of the gates before activation."""
+
+    has_upstream: bool
+
+    def __call__(
+        self,
+        constants: _BackwardConstants,
+        state: Tensors,
+        h_to_c: tf.Tensor,
+        forget: tf.Tensor,
+        to_gates: tf.Tensor,
+        *rest: tf.Tensor,
+    ) -> tuple[Tensors, Tensors]:
+        d_h, d_c = state
+        if self.has_upstream:
+            d_h += rest[0]
+        d_c += d_h * h_to_c
+        d_gates = tf.concat([d_c, d_c, d_c, d_h], axis=1) * to_gates
+        d_before = gradient_of_inputs(d_gates, constants.transposed_recurrent_kernel, constants.dropped)
+        return (hold(d_before, d_h, rest[self.has_upstream :]), d_c * forget), (d_gates,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +138,12 @@ class LstmBlock:
     units: int
     dtype: tf.DType
     zero_output: bool = False
+    compiled: bool = False
 
     @property
     def widths(self) -> Widths:
         """Counted from the tensors of a slice that are alive together."""
-        return Widths(state=2 * self.units, tape=6 * self.units, work=11 * self.units)
+        return Widths(state=2 * self.units, tape=7 * self.units, work=6 * self.units)
 
     def prepare(self, weights: Tensors) -> LstmWeights:
         """The weights in the dtype of the computation."""
@@ -82,24 +167,20 @@ class LstmBlock:
         """The slice forward; see `Block.forward`."""
         dropped, dropped_h = noise
         masking, seen = masking_of(inputs, state[2:], zero_output=self.zero_output)
-        projected = product(inputs.values, weights.kernel, dropped)
-        if weights.bias is not None:
-            projected += weights.bias
-
-        def step(state: Tensors, projected: tf.Tensor, *real: tf.Tensor) -> tuple[Tensors, Tensors]:
-            h, c = state
-            i, f, g, o = tf.split(projected + product(h, weights.recurrent_kernel, dropped_h), 4, axis=1)
-            i, f, g, o = tf.sigmoid(i), tf.sigmoid(f), tf.tanh(g), tf.sigmoid(o)
-            new_c = f * c + i * g
-            new_h = o * tf.tanh(new_c)
-            if real:
-                new_h, new_c = tf.where(real[0], new_h, h), tf.where(real[0], new_c, c)
-            return (new_h, new_c), (new_h, new_c, i, f, g, o) if keep else (new_h,)
-
-        shapes = [[self.units]] * (6 if keep else 1)
-        after, collected = scan(step, state[:2], (projected, *masking.elements()), shapes, dtype=self.dtype)
+        spills = self.compiled and not keep and self.units >= WIDE
+        loop = Loop(
+            body=_Forward(self.units, keep, spills),
+            shapes=((self.units,), *(((self.units,), (self.units,), (4 * self.units,)) if keep else ())),
+            dtype=self.dtype,
+        )
+        after, collected = loop.run(
+            _ForwardConstants(weights.recurrent_kernel, weights.bias, dropped_h),
+            (*state[:2], *spilled(state[0], 4 * spills)),
+            (product(inputs.values, weights.kernel, dropped), *masking.elements()),
+            compiled=self.compiled,
+        )
         tape = LstmTape(inputs.values, masking, state, *collected) if keep else None
-        return Slice(masking.show(collected[0]), inputs.mask, inputs.start), (*after, *seen), tape
+        return Slice(masking.show(collected[0]), inputs.mask, inputs.start), (*after[:2], *seen), tape
 
     def backward(
         self,
@@ -112,44 +193,18 @@ class LstmBlock:
         """The slice backward; see `Block.backward`."""
         dropped, dropped_h = noise
         masking = tape.masking
-        first_h, first_c, *seen = tape.first_state
-        tanh_c = tf.tanh(tape.c)
-        h_to_c = masking.hold(tanh_slope(tanh_c, tape.o), 0.0)
-        forget = masking.hold(tape.f, 1.0)
-        previous_c = tf.concat([first_c[tf.newaxis], tape.c[:-1]], axis=0)
-        factors = tf.concat(  # of d_c, d_c, d_c and d_h in the gradient of the gates before activation
-            [
-                sigmoid_slope(tape.i, tape.g),
-                sigmoid_slope(tape.f, previous_c),
-                tanh_slope(tape.g, tape.i),
-                sigmoid_slope(tape.o, tanh_c),
-            ],
-            axis=-1,
-        )
-        factors = masking.hold(factors, 0.0)
+        first_h, _, *seen = tape.first_state
         shown = () if upstream is None else (masking.show(upstream),)
-
-        def step(
-            state: Tensors, h_to_c: tf.Tensor, factors: tf.Tensor, forget: tf.Tensor, *rest: tf.Tensor
-        ) -> tuple[Tensors, Tensors]:
-            d_h, d_c = state
-            if shown:
-                d_h += rest[0]
-            d_c += d_h * h_to_c
-            d_gates = tf.concat([d_c, d_c, d_c, d_h], axis=1) * factors
-            d_before = gradient_of_inputs(d_gates, weights.transposed_recurrent_kernel, dropped_h)
-            if masking.real is not None:
-                d_before = tf.where(rest[-1], d_before, d_h)
-            return (d_before, d_c * forget), (d_gates,)
-
-        elements = (h_to_c, factors, forget, *shown, *masking.elements())
-        before, (d_gates,) = scan(
-            step, d_state[:2], elements, [[4 * self.units]], dtype=self.dtype, reverse=True
+        loop = Loop(body=_Backward(bool(shown)), shapes=((4 * self.units,),), dtype=self.dtype, reverse=True)
+        before, (d_gates,) = loop.run(
+            _BackwardConstants(weights.transposed_recurrent_kernel, dropped_h),
+            d_state[:2],
+            (tape.h_to_c, tape.forget, tape.to_gates, *shown, *masking.elements()),
+            compiled=self.compiled,
         )
-        previous_h = tf.concat([first_h[tf.newaxis], tape.h[:-1]], axis=0)
         d_weights = [
             gradient_of_kernel(tape.inputs, d_gates, dropped),
-            gradient_of_kernel(previous_h, d_gates, dropped_h),
+            gradient_of_kernel(one_later(first_h, tape.h), d_gates, dropped_h),
         ]
         if weights.bias is not None:
             d_weights.append(tf.reduce_sum(d_gates, axis=[0, 1]))

@@ -29,17 +29,24 @@ class Masking(NamedTuple):
         """What a loop over steps has to read in addition: the mask, if there is one."""
         return () if self.real is None else (self.real,)
 
-    def hold(self, values: tf.Tensor, otherwise: tf.Tensor | float) -> tf.Tensor:
-        """`values` at real steps, `otherwise` at masked ones."""
-        if self.real is None:
-            return values
-        return tf.where(self.real, values, tf.cast(otherwise, values.dtype))
-
     def show(self, values: tf.Tensor) -> tf.Tensor:
         """`values` where they are visible, else 0: outputs from states, and gradients the other way."""
         if self.visible is None:
             return values
         return tf.where(self.visible, values, tf.zeros([], values.dtype))
+
+
+def hold(values: tf.Tensor, otherwise: tf.Tensor | float, real: Tensors) -> tf.Tensor:
+    """`values` for the examples whose step is real, `otherwise` for the masked ones.
+
+    Args:
+        values: `[batch, ...]`.
+        otherwise: Of the same shape, or a number.
+        real: What `Masking.elements` gives for a step: empty when nothing is masked.
+    """
+    if not real:
+        return values
+    return tf.where(real[0], values, tf.cast(otherwise, values.dtype))
 
 
 def masking_of(inputs: Slice, seen: Tensors, *, zero_output: bool) -> tuple[Masking, Tensors]:

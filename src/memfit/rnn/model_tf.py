@@ -23,7 +23,7 @@ from memfit.rnn.internals_tf import (
     mask_of,
 )
 from memfit.rnn.lanes import usable_cores
-from memfit.rnn.layer_tf import Handle, checkpoint_layer, lanes_of, one_mask, warn_of_xla
+from memfit.rnn.layer_tf import Handle, Tuning, checkpoint_layer, one_mask, warn_of_xla
 from memfit.rnn.paths_tf import Path
 from memfit.rnn.pointwise_tf import EmbeddingBlock
 from memfit.rnn.stack_tf import Stack, find_stacks, parts_of
@@ -223,8 +223,9 @@ class _StackRun:
         program = Program(
             blocks=blocks,
             return_sequences=self._stack.return_sequences,
-            num_lanes=lanes_of(inputs, None),
+            num_lanes=Tuning().lanes_of(inputs),
             keep_tapes=borders.keep_tapes,
+            compiled=Tuning().is_compiled(inputs),
         )
         outputs, _ = run(
             program,

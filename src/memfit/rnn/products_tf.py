@@ -25,6 +25,11 @@ def tanh_slope(tanh: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
     return tf.raw_ops.TanhGrad(y=tanh, dy=factor)
 
 
+def one_later(first: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """What was there before each step, from what was there before the first and after each."""
+    return tf.concat([first[tf.newaxis], values[:-1]], axis=0)
+
+
 def product(inputs: tf.Tensor, kernel: tf.Tensor, dropped: DropoutMask = None) -> tf.Tensor:
     """`inputs @ kernel` for inputs `[..., batch, features]`, with dropout on the inputs."""
     if isinstance(dropped, tuple):

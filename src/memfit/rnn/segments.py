@@ -4,11 +4,12 @@ A run over time by segments keeps the *state* at the start of every segment and,
 *tape* of the one segment that it is in. This file says which lengths the segments have, how many bytes that
 holds at its peak, and how many steps are computed twice. It decides nothing about how a segment is run.
 
-Three schedules, from least to most recomputation:
+Schedules, from least to most recomputation:
 
 - equal segments: `2 * sqrt(a * length)` states, where `a` is the tape of a step over its state;
 - tapered segments, long first: `sqrt(2 * a * length)` states for the same work, because the borders behind
   a segment are free again by the time that it is walked back;
+- stepped segments: tapered ones in few different lengths, because every new length has to be compiled;
 - two levels, for lengths where borders dominate: about `3 * cbrt(a * length)` states, every step computed
   up to three times.
 """
@@ -28,6 +29,9 @@ are worth; measured on 2 x LSTM(256)."""
 
 UNHURRIED = 32
 """Steps from which on longer segments seem no faster; from a few noisy runs of LSTM(64), not settled."""
+
+NUM_LENGTHS = 3
+"""Different lengths of segments, not counting the last one: a compilation each."""
 
 NEGLIGIBLE_BYTES = 12 * 2**20
 """What a segment may hold without anyone missing it."""
@@ -167,6 +171,51 @@ def _fill(length: int, room_bytes: int, cost: StepCost, shortest: int) -> tuple[
     return tuple(lengths)
 
 
+def stepped(length: int, cost: StepCost, *, shortest: int = 1, num_lengths: int = NUM_LENGTHS) -> Schedule:
+    """Tapered segments whose lengths are 1 to `num_lengths` times a common step; the last takes the rest.
+
+    Args:
+        length: Steps of the sequence.
+        cost: Bytes of one step.
+        shortest: Steps that every segment but the last has at least.
+        num_lengths: Different lengths there may be, besides that of the last segment.
+
+    Example:
+    >>> stepped(100, StepCost(state_bytes=1, tape_bytes=4)).lengths
+    (6, 6, 6, 6, 6, 6, 6, 6, 4, 4, 4, 4, 4, 4, 4, 4, 2, 2, 2, 2, 2, 2)
+    """
+    check_steps("length", length)
+    longest = max(tapered(length, cost, shortest=shortest).lengths)
+    steps = {max(shortest, longest * share // (8 * num_lengths)) for share in range(6, 15)}
+    candidates = (_stepped(length, cost, min(step, length), num_lengths) for step in steps)
+    return min(candidates, key=lambda found: found.peak_bytes(cost))
+
+
+def _stepped(length: int, cost: StepCost, step: int, num_lengths: int) -> Schedule:
+    """The segments of multiples of `step` that hold the fewest bytes."""
+
+    def fill(room_bytes: int) -> tuple[int, ...]:
+        lengths: list[int] = []
+        rest = length
+        while rest:
+            steps = (room_bytes - len(lengths) * cost.state_bytes) // cost.tape_bytes
+            steps = min(steps // step, num_lengths) * step if steps < rest else rest
+            if not steps:
+                break
+            lengths.append(steps)
+            rest -= steps
+        return tuple(lengths)
+
+    low, high = cost.tape_bytes, length * (cost.tape_bytes + cost.state_bytes)
+    while low < high:
+        middle = (low + high) // 2
+        if sum(fill(middle)) == length:
+            high = middle
+        else:
+            low = middle + 1
+    return Schedule(lengths=fill(low))
+
+
 def two_level(length: int, cost: StepCost) -> Schedule:
     """Equal segments, each walked back by equal segments of its own: fewest bytes for two extra passes."""
     check_steps("length", length)
@@ -192,7 +241,7 @@ def shortest_for(tape_bytes: int) -> int:
 
 
 def choose(length: int, cost: StepCost, *, segment: int | None = None, shortest: int = SHORTEST) -> Schedule:
-    """The schedule for a length: the caller's segment, or tapered ones that are long enough to be fast.
+    """The schedule for a length: the caller's segment, or stepped ones that are long enough to be fast.
 
     Args:
         length: Steps of the sequence.
@@ -206,7 +255,7 @@ def choose(length: int, cost: StepCost, *, segment: int | None = None, shortest:
     96
     """
     if segment is None:
-        return tapered(length, cost, shortest=shortest)
+        return stepped(length, cost, shortest=shortest)
     return equal(length, segment)
 
 

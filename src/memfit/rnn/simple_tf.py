@@ -9,9 +9,10 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from memfit.rnn.block_tf import Slice, Tensors, Widths, scan
-from memfit.rnn.masking_tf import Masking, masking_of, no_gradient
-from memfit.rnn.products_tf import DropoutMask, gradient_of_inputs, gradient_of_kernel, product
+from memfit.rnn.block_tf import Slice, Tensors, Widths
+from memfit.rnn.loop_tf import Loop
+from memfit.rnn.masking_tf import Masking, hold, masking_of, no_gradient
+from memfit.rnn.products_tf import DropoutMask, gradient_of_inputs, gradient_of_kernel, one_later, product
 
 SLOPES: dict[Callable[..., object], Callable[[tf.Tensor], tf.Tensor]] = {
     keras.activations.tanh: lambda value: 1 - value * value,
@@ -41,6 +42,51 @@ class SimpleTape(NamedTuple):
     h: tf.Tensor
 
 
+class _ForwardConstants(NamedTuple):
+    recurrent_kernel: tf.Tensor
+    bias: tf.Tensor | None
+    dropped: DropoutMask
+
+
+@dataclass(frozen=True, slots=True)
+class _Forward:
+    """One step forward: collects h."""
+
+    activation: Callable[..., tf.Tensor]
+
+    def __call__(
+        self, constants: _ForwardConstants, state: Tensors, projected: tf.Tensor, *real: tf.Tensor
+    ) -> tuple[Tensors, Tensors]:
+        (h,) = state
+        before = projected + product(h, constants.recurrent_kernel, constants.dropped)
+        if constants.bias is not None:
+            before += constants.bias
+        new_h = hold(self.activation(before), h, real)
+        return (new_h,), (new_h,)
+
+
+class _BackwardConstants(NamedTuple):
+    transposed_recurrent_kernel: tf.Tensor
+    dropped: DropoutMask
+
+
+@dataclass(frozen=True, slots=True)
+class _Backward:
+    """One step backward: collects the gradient of the sum before activation."""
+
+    activation: Callable[..., tf.Tensor]
+    has_upstream: bool
+
+    def __call__(
+        self, constants: _BackwardConstants, state: Tensors, h: tf.Tensor, *rest: tf.Tensor
+    ) -> tuple[Tensors, Tensors]:
+        d_h = state[0] + rest[0] if self.has_upstream else state[0]
+        real = rest[self.has_upstream :]
+        d_sum = hold(d_h * SLOPES[self.activation](h), 0, real)
+        d_before = gradient_of_inputs(d_sum, constants.transposed_recurrent_kernel, constants.dropped)
+        return (hold(d_before, d_h, real),), (d_sum,)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimpleBlock:
     """`keras.layers.SimpleRNN` by slices of time. Its state is h and, with a mask, `nothing_seen`."""
@@ -49,6 +95,7 @@ class SimpleBlock:
     dtype: tf.DType
     activation: Callable[..., tf.Tensor] = keras.activations.tanh
     zero_output: bool = False
+    compiled: bool = False
 
     @property
     def widths(self) -> Widths:
@@ -77,18 +124,11 @@ class SimpleBlock:
         """The slice forward; see `Block.forward`."""
         dropped, dropped_h = noise
         masking, seen = masking_of(inputs, state[1:], zero_output=self.zero_output)
-        projected = product(inputs.values, weights.kernel, dropped)
-        if weights.bias is not None:
-            projected += weights.bias
-
-        def step(state: Tensors, projected: tf.Tensor, *real: tf.Tensor) -> tuple[Tensors, Tensors]:
-            new_h = self.activation(projected + product(state[0], weights.recurrent_kernel, dropped_h))
-            if real:
-                new_h = tf.where(real[0], new_h, state[0])
-            return (new_h,), (new_h,)
-
-        after, (h,) = scan(
-            step, state[:1], (projected, *masking.elements()), [[self.units]], dtype=self.dtype
+        after, (h,) = Loop(body=_Forward(self.activation), shapes=((self.units,),), dtype=self.dtype).run(
+            _ForwardConstants(weights.recurrent_kernel, weights.bias, dropped_h),
+            state[:1],
+            (product(inputs.values, weights.kernel, dropped), *masking.elements()),
+            compiled=self.compiled,
         )
         tape = SimpleTape(inputs.values, masking, state, h) if keep else None
         return Slice(masking.show(h), inputs.mask, inputs.start), (*after, *seen), tape
@@ -104,20 +144,19 @@ class SimpleBlock:
         """The slice backward; see `Block.backward`."""
         dropped, dropped_h = noise
         masking = tape.masking
-        slope = masking.hold(SLOPES[self.activation](tape.h), 0.0)
         shown = () if upstream is None else (masking.show(upstream),)
-
-        def step(state: Tensors, slope: tf.Tensor, *rest: tf.Tensor) -> tuple[Tensors, Tensors]:
-            d_h = state[0] + rest[0] if shown else state[0]
-            d_sum = d_h * slope
-            before = gradient_of_inputs(d_sum, weights.transposed_recurrent_kernel, dropped_h)
-            if masking.real is not None:
-                before = tf.where(rest[-1], before, d_h)
-            return (before,), (d_sum,)
-
-        elements = (slope, *shown, *masking.elements())
-        before, (d_sum,) = scan(step, d_state[:1], elements, [[self.units]], dtype=self.dtype, reverse=True)
-        previous_h = tf.concat([tape.first_state[0][tf.newaxis], tape.h[:-1]], axis=0)
+        before, (d_sum,) = Loop(
+            body=_Backward(self.activation, bool(shown)),
+            shapes=((self.units,),),
+            dtype=self.dtype,
+            reverse=True,
+        ).run(
+            _BackwardConstants(weights.transposed_recurrent_kernel, dropped_h),
+            d_state[:1],
+            (tape.h, *shown, *masking.elements()),
+            compiled=self.compiled,
+        )
+        previous_h = one_later(tape.first_state[0], tape.h)
         d_weights = [
             gradient_of_kernel(tape.inputs, d_sum, dropped),
             gradient_of_kernel(previous_h, d_sum, dropped_h),

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from memfit.rnn.block_tf import Block, Tensors
+from memfit.rnn.loop_tf import tensors_in, with_tensors
 from memfit.rnn.timeline_tf import Timeline, joined, slices, time_first
 
 States = tuple[Tensors, ...]
@@ -57,6 +58,7 @@ class Walk:
 
     Args:
         blocks: From the inputs to the outputs.
+        last_blocks: The same for the last segment, whose length is its own.
         weights: Prepared weights, one entry a block.
         lanes: Parts of the batch.
         starts: First step of every segment, and the length as the last entry.
@@ -65,6 +67,7 @@ class Walk:
     """
 
     blocks: tuple[Block, ...]
+    last_blocks: tuple[Block, ...]
     weights: tuple[Any, ...]
     lanes: tuple[Lane, ...]
     starts: tf.Tensor
@@ -87,7 +90,7 @@ class Walk:
         collected: Any = ()
         if not self.has_one_segment:
             states, kept, collected = self._forward_loop(states)
-        outputs, states, tapes = self._run(self.last_segment, states, keep=True)
+        outputs, states, tapes = self._run(self.last_blocks, self.last_segment, states, keep=True)
         if not self.return_sequences:
             outputs = tuple(values[-1] for values in outputs)
         elif collected:
@@ -102,7 +105,7 @@ class Walk:
         return Passed(outputs, states, kept, tapes)
 
     def _run(
-        self, index: tf.Tensor, states: tuple[States, ...], *, keep: bool
+        self, blocks: tuple[Block, ...], index: tf.Tensor, states: tuple[States, ...], *, keep: bool
     ) -> tuple[Tensors, tuple[States, ...], Any]:
         """One segment forward through all blocks: outputs, states and tapes a lane."""
         outputs, after, tapes = [], [], []
@@ -110,7 +113,7 @@ class Walk:
             values = lane.inputs.read(self.starts[index], self.starts[index + 1])
             found = []
             for block, weights, noise, state in zip(
-                self.blocks, self.weights, lane.noise, lane_states, strict=True
+                blocks, self.weights, lane.noise, lane_states, strict=True
             ):
                 values, *rest = block.forward(weights, noise, state, values, keep)
                 found.append(rest)
@@ -130,8 +133,8 @@ class Walk:
         )
 
         def body(index: tf.Tensor, states: tuple[States, ...], kept: Any, outputs: Any) -> Any:
-            values, after, tapes = self._run(index, states, keep=self.keep_tapes)
-            keeping = _tensors(tapes) if self.keep_tapes else states
+            values, after, tapes = self._run(self.blocks, index, states, keep=self.keep_tapes)
+            keeping = tensors_in(tapes) if self.keep_tapes else states
             kept = tf.nest.map_structure(lambda array, value: array.write(index, value), kept, keeping)
             outputs = tuple(array.write(index, value) for array, value in zip(outputs, values, strict=False))
             return index + 1, after, kept, outputs
@@ -147,7 +150,7 @@ class Walk:
     def _tape_specs(self, states: tuple[States, ...]) -> Any:
         """What a tape is made of, seen by tracing a segment that is never run."""
         traced = tf.function(
-            lambda: _tensors(self._run(tf.constant(0), states, keep=True)[2]), autograph=False
+            lambda: tensors_in(self._run(self.blocks, tf.constant(0), states, keep=True)[2]), autograph=False
         )
         return traced.get_concrete_function().structured_outputs
 
@@ -177,7 +180,7 @@ class Walk:
             )
         else:
             upstream = self._read(sources, self.last_segment)
-        d_inputs, d_states, d_weights = self._walk_back(passed.tapes, upstream, d_states)
+        d_inputs, d_states, d_weights = self._walk_back(self.last_blocks, passed.tapes, upstream, d_states)
         sums = tf.nest.map_structure(lambda weight, *d: _first(weight, d), weights, *d_weights)
         if not self.has_one_segment:
             d_inputs, d_states, sums = self._backward_loop(passed, sources, d_inputs, d_states, sums)
@@ -191,14 +194,18 @@ class Walk:
         return tuple(source.read(self.starts[index], self.starts[index + 1]).values for source in sources)
 
     def _walk_back(
-        self, tapes: Any, upstream: Tensors | None, d_states: tuple[States, ...]
+        self,
+        blocks: tuple[Block, ...],
+        tapes: Any,
+        upstream: Tensors | None,
+        d_states: tuple[States, ...],
     ) -> tuple[Tensors | None, tuple[States, ...], list[tuple[Tensors, ...]]]:
         """One segment back through all blocks, from the last to the first; all results a lane."""
         d_inputs, before, d_weights = [], [], []
         for index, (lane, lane_tapes, d_lane) in enumerate(zip(self.lanes, tapes, d_states, strict=True)):
             values = None if upstream is None else upstream[index]
             found = []
-            steps = zip(self.blocks, self.weights, lane.noise, lane_tapes, d_lane, strict=True)
+            steps = zip(blocks, self.weights, lane.noise, lane_tapes, d_lane, strict=True)
             for block, weights, noise, tape, d_state in reversed(list(steps)):
                 come = d_state if values is None else (values, *d_state)
                 with tf.control_dependencies(come):  # not earlier, or all tapes are unfolded at once
@@ -225,12 +232,12 @@ class Walk:
         def body(index: tf.Tensor, d_states: tuple[States, ...], sums: Any, arrays: Any) -> Any:
             kept = tf.nest.map_structure(lambda array: array.read(index), passed.kept)
             if self.keep_tapes:
-                tapes = _with_tensors(passed.tapes, kept)
+                tapes = with_tensors(passed.tapes, kept)
             else:
                 _refine(kept, d_states)
-                _, _, tapes = self._run(index, kept, keep=True)
+                _, _, tapes = self._run(self.blocks, index, kept, keep=True)
             upstream = None if sources is None else self._read(sources, index)
-            d_inputs, before, d_weights = self._walk_back(tapes, upstream, d_states)
+            d_inputs, before, d_weights = self._walk_back(self.blocks, tapes, upstream, d_states)
             sums = tf.nest.map_structure(lambda total, *d: _add(total, d), sums, *d_weights)
             arrays = tuple(array.write(index, d) for array, d in zip(arrays, d_inputs or (), strict=True))
             return index - 1, before, sums, arrays
@@ -241,18 +248,6 @@ class Walk:
         if d_last is None:
             return None, d_states, sums
         return tuple(joined(array, d) for array, d in zip(arrays, d_last, strict=True)), d_states, sums
-
-
-def _tensors(structure: Any) -> list[tf.Tensor]:
-    """The tensors in a structure that may have `None` in places."""
-    return [value for value in tf.nest.flatten(structure) if value is not None]
-
-
-def _with_tensors(structure: Any, tensors: list[tf.Tensor]) -> Any:
-    """The structure with other tensors, in the order of `_tensors`, and their static shapes kept."""
-    rest = iter(tensors)
-    flat = [None if value is None else next(rest) for value in tf.nest.flatten(structure)]
-    return tf.nest.pack_sequence_as(structure, flat)
 
 
 def _refine(values: Any, like: Any) -> None:

@@ -66,6 +66,7 @@ def assert_same(
     mask: np.ndarray | None = None,
     tolerance: float = 1e-5,
     num_lanes: int | None = 2,
+    compiled: bool | None = None,
     batch: int = BATCH,
     **options: Any,
 ) -> str:
@@ -81,7 +82,7 @@ def assert_same(
         )
     given: dict[str, Any] = {"states": states, "mask": None if mask is None else tf.constant(mask), **options}
     plain = numbers_of(layer, inputs, **given)
-    with checkpoint_layer(layer, segment, num_lanes=num_lanes) as handle:
+    with checkpoint_layer(layer, segment, num_lanes=num_lanes, compiled=compiled) as handle:
         segmented = numbers_of(layer, inputs, **given)
     assert_close(plain, segmented, tolerance)
     assert_close(plain, numbers_of(layer, inputs, **given), 0.0)

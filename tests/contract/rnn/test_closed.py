@@ -21,6 +21,7 @@ LAYERS = {
     "SimpleRNN": keras.layers.SimpleRNN,
 }
 every_layer = pytest.mark.parametrize("name", LAYERS)
+both_ways = pytest.mark.parametrize("compiled", [False, True], ids=["op by op", "compiled"])
 
 
 def masks(length: int, batch: int = BATCH) -> dict[str, np.ndarray]:
@@ -39,33 +40,38 @@ def masks(length: int, batch: int = BATCH) -> dict[str, np.ndarray]:
 @every_layer
 @pytest.mark.parametrize("kind", masks(11))
 @pytest.mark.parametrize("zero_output", [False, True])
-def test_masks(name: str, kind: str, zero_output: bool) -> None:
+@both_ways
+def test_masks(name: str, kind: str, zero_output: bool, compiled: bool) -> None:
     make = lambda: LAYERS[name](  # noqa: E731
         4, return_sequences=True, return_state=True, zero_output_for_mask=zero_output
     )
-    assert_same(make, segment=4, mask=masks(11)[kind], with_states=True)
+    assert_same(make, segment=4, mask=masks(11)[kind], with_states=True, compiled=compiled)
 
 
 @every_layer
 @pytest.mark.parametrize(
     ("length", "segment"), [(1, 1), (1, 5), (7, 1), (11, 4), (11, 11), (70, 70), (40, None)]
 )
-def test_lengths_and_segments(name: str, length: int, segment: int | None) -> None:
+@both_ways
+def test_lengths_and_segments(name: str, length: int, segment: int | None, compiled: bool) -> None:
     make = lambda: LAYERS[name](4, return_sequences=True, return_state=True)  # noqa: E731
-    assert assert_same(make, segment=segment, length=length) == "closed form"
+    assert assert_same(make, segment=segment, length=length, compiled=compiled) == "closed form"
 
 
 @every_layer
-def test_float64(name: str) -> None:
+@both_ways
+def test_float64(name: str, compiled: bool) -> None:
     make = lambda: LAYERS[name](4, return_sequences=True, return_state=True, dtype="float64")  # noqa: E731
-    assert_same(make, segment=4, mask=masks(11)["holes"], with_states=True, tolerance=1e-12)
+    options = {"mask": masks(11)["holes"], "with_states": True, "compiled": compiled}
+    assert_same(make, segment=4, tolerance=1e-12, **options)
 
 
 @every_layer
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
-def test_mixed_precision(name: str, policy: str) -> None:
+@both_ways
+def test_mixed_precision(name: str, policy: str, compiled: bool) -> None:
     make = lambda: LAYERS[name](4, return_sequences=True, return_state=True, dtype=policy)  # noqa: E731
-    assert_same(make, segment=4, tolerance=0.05 if policy == "mixed_bfloat16" else 0.01)
+    assert_same(make, segment=4, tolerance=0.05 if policy == "mixed_bfloat16" else 0.01, compiled=compiled)
 
 
 @every_layer
@@ -74,11 +80,12 @@ def test_a_batch_of_one(name: str) -> None:
 
 
 @every_layer
-def test_a_batch_of_none(name: str) -> None:
+@both_ways
+def test_a_batch_of_none(name: str, compiled: bool) -> None:
     """Plain Keras raises for an LSTM here, so there is nothing to compare with."""
     layer = LAYERS[name](4, return_sequences=True)
     layer.build((None, 11, 3))
-    with checkpoint_layer(layer, 4, num_lanes=2):
+    with checkpoint_layer(layer, 4, num_lanes=2, compiled=compiled):
         outputs, *gradients = numbers_of(layer, tf.zeros((0, 11, 3)))[: 2 + len(layer.trainable_variables)]
     assert outputs.shape == (0, 11, 4)
     assert gradients[0].shape == (0, 11, 3)
@@ -86,7 +93,7 @@ def test_a_batch_of_none(name: str) -> None:
 
 
 @every_layer
-@settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(
     options=st.fixed_dictionaries(
         {
@@ -105,6 +112,7 @@ def test_a_batch_of_none(name: str) -> None:
     training=st.booleans(),
     is_traced=st.booleans(),
     num_lanes=st.sampled_from([1, 2, 3]),
+    compiled=st.booleans(),
 )
 def test_all_that_keras_allows(
     name: str,
@@ -115,6 +123,7 @@ def test_all_that_keras_allows(
     training: bool,
     is_traced: bool,
     num_lanes: int,
+    compiled: bool,
 ) -> None:
     assert_same(
         lambda: LAYERS[name](4, **options),
@@ -124,6 +133,7 @@ def test_all_that_keras_allows(
         training=training,
         is_traced=is_traced,
         num_lanes=num_lanes,
+        compiled=compiled,
     )
 
 
