@@ -17,6 +17,7 @@ from memfit.rnn.loop_tf import WIDE, Loop, spilled
 from memfit.rnn.masking_tf import Masking, hold, masking_of, no_gradient
 from memfit.rnn.products_tf import (
     DropoutMask,
+    gradient_of_all_inputs,
     gradient_of_inputs,
     gradient_of_kernel,
     one_later,
@@ -34,7 +35,6 @@ class GruWeights(NamedTuple):
         recurrent_kernels: For h: one of all gates (reset after), or one of z and r and one of g (before).
         bias: Added to the projected inputs; with the reset gate after, what is added to h for z and r, too.
         inner_bias: Added to the candidate's part of the projected h; only with the reset gate after.
-        transposed_kernel: For the way back.
         transposed_recurrent_kernels: For the way back.
     """
 
@@ -42,7 +42,6 @@ class GruWeights(NamedTuple):
     recurrent_kernels: Tensors
     bias: tf.Tensor | None
     inner_bias: tf.Tensor | None
-    transposed_kernel: tf.Tensor
     transposed_recurrent_kernels: Tensors
 
 
@@ -210,7 +209,7 @@ class GruBlock:
             gates_bias, inner_bias = tf.split(recurrent_bias, [2 * self.units, self.units])
             bias += tf.concat([gates_bias, tf.zeros_like(inner_bias)], axis=0)
         transposed = tuple(tf.transpose(part) for part in parts)
-        return GruWeights(kernel, parts, bias, inner_bias, tf.transpose(kernel), transposed)
+        return GruWeights(kernel, parts, bias, inner_bias, transposed)
 
     def forward(
         self,
@@ -263,7 +262,7 @@ class GruBlock:
             compiled=self.compiled,
         )
         d_projected = tf.concat([d_product[..., : 2 * self.units], d_candidate], axis=-1)
-        previous_h = one_later(tape.first_state[0], tape.h)
+        previous_h = one_later(tape.first_state[0], tape.h, once=d_product)
         if self.reset_after:
             d_recurrent_kernel = gradient_of_kernel(previous_h, d_product, dropped_h)
         else:
@@ -278,7 +277,7 @@ class GruBlock:
             if self.reset_after:
                 d_bias = tf.stack([d_bias, tf.reduce_sum(d_product, axis=[0, 1])])
             d_weights.append(d_bias)
-        d_inputs = gradient_of_inputs(d_projected, weights.transposed_kernel, dropped)
+        d_inputs = gradient_of_all_inputs(d_projected, weights.kernel, dropped)
         return d_inputs, (*before, *no_gradient(tape.first_state[1:])), tuple(d_weights)
 
 

@@ -17,6 +17,7 @@ from memfit.rnn.loop_tf import WIDE, Loop, spilled
 from memfit.rnn.masking_tf import Masking, hold, masking_of, no_gradient
 from memfit.rnn.products_tf import (
     DropoutMask,
+    gradient_of_all_inputs,
     gradient_of_inputs,
     gradient_of_kernel,
     one_later,
@@ -32,7 +33,6 @@ class LstmWeights(NamedTuple):
     kernel: tf.Tensor
     recurrent_kernel: tf.Tensor
     bias: tf.Tensor | None
-    transposed_kernel: tf.Tensor
     transposed_recurrent_kernel: tf.Tensor
 
 
@@ -152,7 +152,6 @@ class LstmBlock:
             kernel,
             recurrent_kernel,
             bias[0] if bias else None,
-            tf.transpose(kernel),
             tf.transpose(recurrent_kernel),
         )
 
@@ -204,9 +203,9 @@ class LstmBlock:
         )
         d_weights = [
             gradient_of_kernel(tape.inputs, d_gates, dropped),
-            gradient_of_kernel(one_later(first_h, tape.h), d_gates, dropped_h),
+            gradient_of_kernel(one_later(first_h, tape.h, once=d_gates), d_gates, dropped_h),
         ]
         if weights.bias is not None:
             d_weights.append(tf.reduce_sum(d_gates, axis=[0, 1]))
-        d_inputs = gradient_of_inputs(d_gates, weights.transposed_kernel, dropped)
+        d_inputs = gradient_of_all_inputs(d_gates, weights.kernel, dropped)
         return d_inputs, (*before, *no_gradient(tuple(seen))), tuple(d_weights)

@@ -12,7 +12,14 @@ import tensorflow as tf
 from memfit.rnn.block_tf import Slice, Tensors, Widths
 from memfit.rnn.loop_tf import Loop
 from memfit.rnn.masking_tf import Masking, hold, masking_of, no_gradient
-from memfit.rnn.products_tf import DropoutMask, gradient_of_inputs, gradient_of_kernel, one_later, product
+from memfit.rnn.products_tf import (
+    DropoutMask,
+    gradient_of_all_inputs,
+    gradient_of_inputs,
+    gradient_of_kernel,
+    one_later,
+    product,
+)
 
 SLOPES: dict[Callable[..., object], Callable[[tf.Tensor], tf.Tensor]] = {
     keras.activations.tanh: lambda value: 1 - value * value,
@@ -29,7 +36,6 @@ class SimpleWeights(NamedTuple):
     kernel: tf.Tensor
     recurrent_kernel: tf.Tensor
     bias: tf.Tensor | None
-    transposed_kernel: tf.Tensor
     transposed_recurrent_kernel: tf.Tensor
 
 
@@ -109,7 +115,6 @@ class SimpleBlock:
             kernel,
             recurrent_kernel,
             bias[0] if bias else None,
-            tf.transpose(kernel),
             tf.transpose(recurrent_kernel),
         )
 
@@ -156,12 +161,12 @@ class SimpleBlock:
             (tape.h, *shown, *masking.elements()),
             compiled=self.compiled,
         )
-        previous_h = one_later(tape.first_state[0], tape.h)
+        previous_h = one_later(tape.first_state[0], tape.h, once=d_sum)
         d_weights = [
             gradient_of_kernel(tape.inputs, d_sum, dropped),
             gradient_of_kernel(previous_h, d_sum, dropped_h),
         ]
         if weights.bias is not None:
             d_weights.append(tf.reduce_sum(d_sum, axis=[0, 1]))
-        d_inputs = gradient_of_inputs(d_sum, weights.transposed_kernel, dropped)
+        d_inputs = gradient_of_all_inputs(d_sum, weights.kernel, dropped)
         return d_inputs, (*before, *no_gradient(tape.first_state[1:])), tuple(d_weights)

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from memfit.rnn.block_tf import Block, Tensors
 from memfit.rnn.loop_tf import tensors_in, with_tensors
+from memfit.rnn.rows_tf import add_rows, no_rows
 from memfit.rnn.timeline_tf import Timeline, joined, slices, time_first
 
 States = tuple[Tensors, ...]
@@ -261,12 +262,12 @@ def _add(total: tf.Tensor, parts: tuple[Any, ...]) -> tf.Tensor:
     if not any(isinstance(part, tf.IndexedSlices) for part in parts):
         return tf.add_n([total, *(tf.cast(part, total.dtype) for part in parts)])
     for part in parts:
-        total = tf.tensor_scatter_nd_add(total, part.indices[:, tf.newaxis], part.values)
+        total = add_rows(total, part)
     return total
 
 
 def _first(weight: tf.Tensor, parts: tuple[Any, ...]) -> tf.Tensor:
     """The sum of the first segment, in the dtype of the weight."""
     if isinstance(parts[0], tf.IndexedSlices):
-        return _add(tf.zeros_like(weight), parts)
+        return _add(no_rows(weight), parts)
     return _add(tf.cast(parts[0], weight.dtype), parts[1:])

@@ -62,8 +62,8 @@ def test_lengths_and_segments(name: str, length: int, segment: int | None, compi
 @both_ways
 def test_float64(name: str, compiled: bool) -> None:
     make = lambda: LAYERS[name](4, return_sequences=True, return_state=True, dtype="float64")  # noqa: E731
-    options = {"mask": masks(11)["holes"], "with_states": True, "compiled": compiled}
-    assert_same(make, segment=4, tolerance=1e-12, **options)
+    mask = masks(11)["holes"]
+    assert_same(make, segment=4, mask=mask, with_states=True, tolerance=1e-12, compiled=compiled)
 
 
 @every_layer

@@ -99,7 +99,7 @@ def test_two_levels_hold_no_more_than_one_and_recompute_less_than_twice(length: 
 
 def test_the_chosen_segment_is_the_callers() -> None:
     assert segments.choose(100, COST, segment=32).lengths == (32, 32, 32, 4)
-    assert segments.choose(100, COST) == segments.stepped(100, COST, shortest=segments.SHORTEST)
+    assert segments.choose(100, COST) == segments.equal(100, segments.SHORTEST)
 
 
 @given(lengths, costs, st.integers(1, 40))
