@@ -102,3 +102,51 @@ def reset_the_meter() -> int:
     del tensor
     tf.config.experimental.reset_memory_stats("CPU:0")
     return int(tf.config.experimental.get_memory_info("CPU:0")["peak"])
+
+
+def train_by_compiled_segments(units: int, length: int) -> str:
+    """One step of an LSTM whose loops are compiled; what it raised."""
+    import keras
+    import tensorflow as tf
+
+    import memfit
+
+    layer = keras.layers.LSTM(units)
+    memfit.checkpoint_time(layer, segment=length // 2)
+
+    @tf.function
+    def step(data: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(layer(data))
+        return tape.gradient(loss, layer.trainable_variables)
+
+    try:
+        step(tf.zeros((32, length, 4)))
+    except tf.errors.OpError as error:
+        return type(error).__name__
+    return "trained"
+
+
+def build_and_drop_models(number: int) -> list[int]:
+    """Resident bytes after each of many equal models, trained by compiled segments and dropped."""
+    import gc
+
+    import keras
+    import numpy as np
+    import psutil
+
+    import memfit
+
+    sizes = []
+    for _ in range(number):
+        model = keras.Sequential(
+            [keras.Input((64, 4)), keras.layers.LSTM(128), keras.layers.Dense(1, activation="linear")]
+        )
+        memfit.checkpoint_time(model, segment=16)
+        model.compile("sgd", "mse")
+        model.predict(np.zeros((4, 64, 4), "float32"), verbose=0)
+        del model
+        keras.utils.clear_session()
+        gc.collect()
+        sizes.append(psutil.Process().memory_info().rss)
+    return sizes

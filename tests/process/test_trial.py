@@ -82,6 +82,19 @@ def test_a_clean_oom_is_an_exception() -> None:
     assert measured.is_peak_exact
 
 
+def test_an_oom_in_a_compiled_loop_is_clean() -> None:
+    measured = memfit.measure(targets.train_by_compiled_segments, 256, 400, device_limit="24MiB")
+    assert (measured.outcome, measured.value) == (Outcome.OK, "ResourceExhaustedError")
+    assert measured.request is not None
+
+
+def test_compiled_loops_are_shared_by_equal_models() -> None:
+    """What XLA compiled stays in the process; a loop over models must not compile each anew."""
+    measured = memfit.measure(targets.build_and_drop_models, 8)
+    assert measured.outcome is Outcome.OK
+    assert max(measured.value[4:]) < measured.value[3] + 16 * MIB
+
+
 def test_another_crash_is_no_oom() -> None:
     measured = memfit.measure(targets.crash, device_limit="100MiB")
     assert measured.outcome is Outcome.ERROR

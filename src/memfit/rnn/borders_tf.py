@@ -26,10 +26,12 @@ class Borders(NamedTuple):
     Args:
         starts: First step of every segment, and the length as the last entry, int32.
         keep_tapes: Whether nothing is to be recomputed.
+        inner: With two levels, the steps of the segments inside a segment.
     """
 
     starts: tf.Tensor
-    keep_tapes: bool
+    keep_tapes: bool = False
+    inner: int | None = None
 
 
 def cost_of(blocks: Sequence[Block]) -> StepCost:
@@ -56,12 +58,12 @@ def borders_of(inputs: tf.Tensor, blocks: Sequence[Block], segment: int | None, 
     batch, length = inputs.shape[0] or USUAL_BATCH, inputs.shape[1]
     shortest = segments.shortest_for(batch * cost.tape_bytes)
     if length is None:
-        return Borders(_unknown(tf.shape(inputs)[1], cost, segment, shortest), keep_tapes=False)
+        return Borders(_unknown(tf.shape(inputs)[1], cost, segment, shortest))
     if segment is not None and segment >= length:
         pieces = KEPT_SEGMENT if can_keep else length
         return Borders(tf.constant(segments.equal(length, pieces).starts), keep_tapes=can_keep)
     schedule = segments.choose(length, cost, segment=segment, shortest=shortest)
-    return Borders(tf.constant(schedule.starts), keep_tapes=False)
+    return Borders(tf.constant(schedule.starts), inner=schedule.inner)
 
 
 def _unknown(length: tf.Tensor, cost: StepCost, segment: int | None, shortest: int) -> tf.Tensor:

@@ -2,7 +2,8 @@
 
 The forward pass keeps the states at the start of every segment, and the tape of the last segment only. The
 backward pass starts from that tape, then goes back segment by segment: recompute it from its border, walk it
-back, add its weight gradients. With one segment nothing is recomputed and everything is kept.
+back, add its weight gradients. With one segment nothing is recomputed and everything is kept. With two levels
+a segment is itself walked back by segments.
 
 The batch is cut into *lanes* that do not depend on each other. A chain of small matrix products runs on one
 core however many there are; two chains run on two.
@@ -19,6 +20,7 @@ from typing import Any
 import tensorflow as tf
 
 from memfit.rnn.block_tf import Block, Tensors, with_compiled
+from memfit.rnn.borders_tf import Borders
 from memfit.rnn.internals_tf import with_gradient
 from memfit.rnn.timeline_tf import Timeline
 from memfit.rnn.walk_tf import Lane, States, Walk
@@ -33,7 +35,6 @@ class Program:
         return_sequences: Whether the outputs of all steps are wanted, or only of the last.
         go_backwards: Whether the last step of the inputs comes first.
         num_lanes: Into how many independent parts the batch is cut.
-        keep_tapes: Whether the tapes of all segments are kept, so that nothing is recomputed.
         compiled: Whether the loops over the steps of a segment are compiled, where a block can do that. The
             last segment is not, if its length is unknown: it would be another one every time.
     """
@@ -42,14 +43,13 @@ class Program:
     return_sequences: bool
     go_backwards: bool = False
     num_lanes: int = 1
-    keep_tapes: bool = False
     compiled: bool = False
 
 
 @tf.autograph.experimental.do_not_convert
 def run(
     program: Program,
-    starts: tf.Tensor,
+    borders: Borders,
     inputs: tf.Tensor,
     mask: tf.Tensor | None,
     states: States,
@@ -62,7 +62,7 @@ def run(
 
     Args:
         program: What to run.
-        starts: First step of every segment, and the length as the last entry, int32.
+        borders: Of the segments.
         inputs: `[batch, time, ...]`.
         mask: `[batch, time]` of booleans, or `None`.
         states: Initial states `[batch, ...]`, a tuple a block, empty for a block without.
@@ -87,9 +87,10 @@ def run(
             lanes=tuple(
                 Lane(Timeline(values, real, program.go_backwards), masks) for values, real, _, masks in parts
             ),
-            starts=starts,
+            starts=borders.starts,
             return_sequences=program.return_sequences,
-            keep_tapes=program.keep_tapes,
+            keep_tapes=borders.keep_tapes,
+            inner=borders.inner,
         )
         passed = walk.forward(tuple(part for _, _, part, _ in parts))
         results = _join(tuple(zip(passed.outputs, passed.states, strict=True)))

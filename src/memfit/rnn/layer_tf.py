@@ -213,11 +213,10 @@ class SegmentedLoop:
             return_sequences=layer.return_sequences,
             go_backwards=layer.go_backwards,
             num_lanes=self._tuning.lanes_of(sequences) if is_closed else 1,
-            keep_tapes=borders.keep_tapes,
             compiled=self._tuning.is_compiled(sequences),
         )
         outputs, (after,) = run(
-            program, borders.starts, sequences, mask, (part.states,), (part.weights,), (part.noise,)
+            program, borders, sequences, mask, (part.states,), (part.weights,), (part.noise,)
         )
         for variable, bits in zip(part.carried, after[len(after) - len(part.carried) :], strict=True):
             variable.assign(from_bits(bits, variable))

@@ -224,12 +224,11 @@ class _StackRun:
             blocks=blocks,
             return_sequences=self._stack.return_sequences,
             num_lanes=Tuning().lanes_of(inputs),
-            keep_tapes=borders.keep_tapes,
             compiled=Tuning().is_compiled(inputs),
         )
         outputs, _ = run(
             program,
-            borders.starts,
+            borders,
             inputs,
             mask,
             tuple(part.states for part in parts),

@@ -74,7 +74,7 @@ def _run(
     previous = (tf.zeros_like(output),) if mask is not None else ()
     borders = borders_of(values, (block,), segment, can_keep=False)
     program = Program(blocks=(block,), return_sequences=True)
-    outputs, (after,) = run(program, borders.starts, values, mask, ((*flat, *previous),), (weights,), ((),))
+    outputs, (after,) = run(program, borders, values, mask, ((*flat, *previous),), (weights,), ((),))
     return outputs, tf.nest.pack_sequence_as(state, after[: len(flat)])
 
 

@@ -25,13 +25,16 @@ from itertools import accumulate
 
 from memfit.errors import UsageError
 
-SHORTEST = 12
-"""Steps below which a segment saves no bytes and costs time, since its weight gradients are added once a
-segment; measured on 2 x LSTM(256), 1000 steps: 30.1 MiB and 1.42 s with 8, 26.4 MiB and 1.31 s with 12."""
-
+SHORTEST = 16
+"""Steps below which a segment costs time and saves next to no bytes, since its weight gradients are added
+once a segment. 2 x LSTM(256), 1000 steps: 30.1 MiB and 1.42 s with 8, 27.0 MiB and 1.31 s with 16."""
 
 UNHURRIED = 32
 """Steps from which on longer segments seem no faster; from a few noisy runs of LSTM(64), not settled."""
+
+TWO_LEVELS_FROM = 50_000
+"""Steps from which on a sequence is cut on two levels. By the formula, 2 x LSTM(256) with 100,000 steps and a
+batch of 32 holds 177 MiB of states and tape on one level, and 30 MiB on two, for one more forward pass."""
 
 NEGLIGIBLE_BYTES = 12 * 2**20
 """What a segment may hold without anyone missing it."""
@@ -104,10 +107,8 @@ class Schedule:
 
         The first segment starts from the initial state, which is there anyway.
         """
-        return max(
-            index * cost.state_bytes + self._held_bytes(length, cost)
-            for index, length in enumerate(self.lengths)
-        )
+        held = {length: self._held_bytes(length, cost) for length in set(self.lengths)}
+        return max(index * cost.state_bytes + held[length] for index, length in enumerate(self.lengths))
 
     def _held_bytes(self, length: int, cost: StepCost) -> int:
         if self.inner is None:
@@ -196,7 +197,9 @@ def shortest_for(tape_bytes: int) -> int:
 
 
 def choose(length: int, cost: StepCost, *, segment: int | None = None, shortest: int = SHORTEST) -> Schedule:
-    """The schedule for a length: the caller's segment, or equal ones that are long enough to be fast.
+    """The schedule for a length: the caller's segment, or the best equal one, long enough to be fast.
+
+    A very long sequence is cut on two levels.
 
     Args:
         length: Steps of the sequence.
@@ -209,6 +212,8 @@ def choose(length: int, cost: StepCost, *, segment: int | None = None, shortest:
     >>> choose(1000, StepCost(state_bytes=1, tape_bytes=4)).peak_bytes(StepCost(state_bytes=1, tape_bytes=4))
     125
     """
+    if segment is None and length >= TWO_LEVELS_FROM:
+        return two_level(length, cost)
     if segment is None:
         segment = max(equal_best(length, cost).lengths[0], shortest)
     return equal(length, segment)

@@ -8,7 +8,7 @@ the lanes, which are parts of the batch, run side by side.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -29,20 +29,30 @@ class Lane(NamedTuple):
     noise: tuple[Any, ...]
 
 
+class Trail(NamedTuple):
+    """What the backward pass needs of a forward pass.
+
+    Args:
+        kept: For all segments but the last: arrays of states at their starts, or of their whole tapes.
+        last: Of the last segment: its tapes, a list a lane; or, with two levels, the trail inside it.
+    """
+
+    kept: Any
+    last: Any
+
+
 class Passed(NamedTuple):
-    """A forward pass: outputs and states a lane, then what the backward pass needs of it.
+    """A forward pass.
 
     Args:
         outputs: A tensor a lane, of all steps or of the last.
         states: The final states a lane.
-        kept: For all segments but the last: arrays of states at their starts, or of their whole tapes.
-        tapes: The tapes of the last segment, a list a lane.
+        trail: For the backward pass.
     """
 
     outputs: Tensors
     states: tuple[States, ...]
-    kept: Any
-    tapes: Any
+    trail: Trail
 
 
 class Gradients(NamedTuple):
@@ -65,6 +75,7 @@ class Walk:
         starts: First step of every segment, and the length as the last entry.
         return_sequences: Whether the outputs of all steps are wanted, or only of the last.
         keep_tapes: Whether the tapes of all segments are kept, so that nothing is recomputed.
+        inner: With two levels, the steps of the segments inside a segment.
     """
 
     blocks: tuple[Block, ...]
@@ -73,7 +84,8 @@ class Walk:
     lanes: tuple[Lane, ...]
     starts: tf.Tensor
     return_sequences: bool
-    keep_tapes: bool
+    keep_tapes: bool = False
+    inner: int | None = None
 
     @property
     def has_one_segment(self) -> bool:
@@ -85,25 +97,38 @@ class Walk:
         """The index of the last segment."""
         return tf.shape(self.starts)[0] - 2
 
+    def _inside(self, index: tf.Tensor) -> Walk:
+        """With two levels, the walk over the segments inside a segment."""
+        begin, end = self.starts[index], self.starts[index + 1]
+        num_segments = (end - begin + self.inner - 1) // self.inner
+        starts = tf.minimum(begin + tf.range(num_segments + 1) * self.inner, end)
+        return replace(self, starts=starts, inner=None)
+
     def forward(self, states: tuple[States, ...]) -> Passed:
         """Runs all segments from the given initial states."""
+        outputs, states, trail = self._forward(states, collects=self.return_sequences)
+        shape = time_first if self.return_sequences else lambda values: values[-1]
+        return Passed(tuple(shape(values) for values in outputs), states, trail)
+
+    def _forward(
+        self, states: tuple[States, ...], *, collects: bool
+    ) -> tuple[Tensors, tuple[States, ...], Trail]:
+        """All segments: outputs time first, states and trail; without `collects`, outputs of the last one."""
         kept: Any = None
-        collected: Any = ()
+        arrays: Any = ()
         if not self.has_one_segment:
-            states, kept, collected = self._forward_loop(states)
-        outputs, states, tapes = self._run(self.last_blocks, self.last_segment, states, keep=True)
-        if not self.return_sequences:
-            outputs = tuple(values[-1] for values in outputs)
-        elif collected:
-            written = (
-                array.write(self.last_segment, last) for array, last in zip(collected, outputs, strict=True)
-            )
-            outputs = tuple(
-                time_first(joined(array, last)) for array, last in zip(written, outputs, strict=True)
-            )
+            states, kept, arrays = self._forward_loop(states, collects=collects)
+        last: Any
+        if self.inner is None:
+            outputs, states, last = self._run(self.last_blocks, self.last_segment, states, keep=True)
         else:
-            outputs = tuple(time_first(values) for values in outputs)
-        return Passed(outputs, states, kept, tapes)
+            outputs, states, last = self._inside(self.last_segment)._forward(states, collects=collects)
+        if arrays:
+            outputs = tuple(
+                joined(array.write(self.last_segment, values), values)
+                for array, values in zip(arrays, outputs, strict=True)
+            )
+        return outputs, states, Trail(kept, last)
 
     def _run(
         self, blocks: tuple[Block, ...], index: tf.Tensor, states: tuple[States, ...], *, keep: bool
@@ -124,14 +149,14 @@ class Walk:
         _refine(after, states)
         return tuple(outputs), tuple(after), tuple(tapes)
 
-    def _forward_loop(self, states: tuple[States, ...]) -> tuple[tuple[States, ...], Any, Any]:
+    def _forward_loop(
+        self, states: tuple[States, ...], *, collects: bool
+    ) -> tuple[tuple[States, ...], Any, Any]:
         if self.keep_tapes:
             kept = tf.nest.map_structure(self._array_for, self._tape_specs(states))
         else:
             kept = tf.nest.map_structure(self._array_for, states)
-        outputs = tuple(
-            slices(self.blocks[-1].dtype, self.last_segment + 1) for _ in self.lanes if self.return_sequences
-        )
+        outputs = tuple(slices(self.blocks[-1].dtype, self.last_segment + 1) for _ in self.lanes if collects)
 
         def body(index: tf.Tensor, states: tuple[States, ...], kept: Any, outputs: Any) -> Any:
             values, after, tapes = self._run(self.blocks, index, states, keep=self.keep_tapes)
@@ -174,25 +199,53 @@ class Walk:
             weights: The weights as given; their gradients are summed in their dtype.
         """
         sources = tuple(Timeline(values=values) for values in upstream) if self.return_sequences else None
-        if sources is None:
-            rest = self.starts[-1] - self.starts[-2] - 1
-            upstream = tuple(
-                tf.pad(values[tf.newaxis], [[rest, 0]] + [[0, 0]] * values.shape.rank) for values in upstream
-            )
-        else:
-            upstream = self._read(sources, self.last_segment)
-        d_inputs, d_states, d_weights = self._walk_back(self.last_blocks, passed.tapes, upstream, d_states)
-        sums = tf.nest.map_structure(lambda weight, *d: _first(weight, d), weights, *d_weights)
-        if not self.has_one_segment:
-            d_inputs, d_states, sums = self._backward_loop(passed, sources, d_inputs, d_states, sums)
+        d_last = None if self.return_sequences else upstream
+        d_inputs, d_states, sums = self._backward(passed.trail, sources, d_last, d_states, _Sums(weights))
         if d_inputs is not None and self.lanes[0].inputs.go_backwards:
             d_inputs = tuple(tf.reverse(values, axis=[0]) for values in d_inputs)
         return Gradients(
-            None if d_inputs is None else tuple(time_first(values) for values in d_inputs), d_states, sums
+            None if d_inputs is None else tuple(time_first(values) for values in d_inputs),
+            d_states,
+            sums.totals,
         )
 
-    def _read(self, sources: tuple[Timeline, ...], index: tf.Tensor) -> Tensors:
-        return tuple(source.read(self.starts[index], self.starts[index + 1]).values for source in sources)
+    def _backward(
+        self,
+        trail: Trail,
+        sources: tuple[Timeline, ...] | None,
+        d_last: Tensors | None,
+        d_states: tuple[States, ...],
+        sums: _Sums,
+    ) -> tuple[Tensors | None, tuple[States, ...], _Sums]:
+        """Gradients of the inputs, time first, of the states before, and the sums of those of the weights.
+
+        Args:
+            trail: Of the forward pass.
+            sources: The gradient of all outputs, if they were wanted.
+            d_last: Else that of the output of the very last step, if this walk goes so far.
+            d_states: The gradient of the states after the last segment.
+            sums: What was summed before.
+        """
+        if self.inner is None:
+            upstream = self._upstream(sources, self.last_segment, d_last)
+            d_inputs, d_states, d_weights = self._walk_back(self.last_blocks, trail.last, upstream, d_states)
+            sums = sums.plus(d_weights)
+        else:
+            inside = self._inside(self.last_segment)
+            d_inputs, d_states, sums = inside._backward(trail.last, sources, d_last, d_states, sums)
+        if self.has_one_segment:
+            return d_inputs, d_states, sums
+        return self._backward_loop(trail, sources, d_inputs, d_states, sums)
+
+    def _upstream(self, sources: Any, index: tf.Tensor, d_last: Tensors | None = None) -> Tensors | None:
+        """The gradient of the outputs of a segment, time first."""
+        begin, end = self.starts[index], self.starts[index + 1]
+        if sources is not None:
+            return tuple(source.read(begin, end).values for source in sources)
+        if d_last is None:
+            return None
+        paddings = [[end - begin - 1, 0]]
+        return tuple(tf.pad(values[tf.newaxis], paddings + [[0, 0]] * values.shape.rank) for values in d_last)
 
     def _walk_back(
         self,
@@ -223,32 +276,65 @@ class Walk:
         )
 
     def _backward_loop(
-        self, passed: Passed, sources: Any, d_last: Tensors | None, d_states: tuple[States, ...], sums: Any
-    ) -> tuple[Tensors | None, tuple[States, ...], Any]:
+        self, trail: Trail, sources: Any, d_last: Tensors | None, d_states: tuple[States, ...], sums: _Sums
+    ) -> tuple[Tensors | None, tuple[States, ...], _Sums]:
         last = self.last_segment
         arrays = tuple(slices(d.dtype, last + 1).write(last, d) for d in d_last or ())
         with tf.control_dependencies(tf.nest.flatten(d_states)):
             first = tf.identity(last - 1)
 
-        def body(index: tf.Tensor, d_states: tuple[States, ...], sums: Any, arrays: Any) -> Any:
-            kept = tf.nest.map_structure(lambda array: array.read(index), passed.kept)
-            if self.keep_tapes:
-                tapes = with_tensors(passed.tapes, kept)
-            else:
-                _refine(kept, d_states)
-                _, _, tapes = self._run(self.blocks, index, kept, keep=True)
-            upstream = None if sources is None else self._read(sources, index)
-            d_inputs, before, d_weights = self._walk_back(self.blocks, tapes, upstream, d_states)
-            sums = tf.nest.map_structure(lambda total, *d: _add(total, d), sums, *d_weights)
+        def body(index: tf.Tensor, d_states: tuple[States, ...], totals: Any, arrays: Any) -> Any:
+            kept = tf.nest.map_structure(lambda array: array.read(index), trail.kept)
+            d_inputs, before, sums = self._again(index, trail, kept, sources, d_states, _Sums(totals, True))
             arrays = tuple(array.write(index, d) for array, d in zip(arrays, d_inputs or (), strict=True))
-            return index - 1, before, sums, arrays
+            return index - 1, before, sums.totals, arrays
 
-        _, d_states, sums, arrays = tf.while_loop(
-            lambda index, *_: index >= 0, body, (first, d_states, sums, arrays), parallel_iterations=1
+        _, d_states, totals, arrays = tf.while_loop(
+            lambda index, *_: index >= 0, body, (first, d_states, sums.totals, arrays), parallel_iterations=1
         )
-        if d_last is None:
-            return None, d_states, sums
-        return tuple(joined(array, d) for array, d in zip(arrays, d_last, strict=True)), d_states, sums
+        d_inputs = d_last and tuple(joined(array, d) for array, d in zip(arrays, d_last, strict=True))
+        return d_inputs, d_states, _Sums(totals, True)
+
+    def _again(
+        self,
+        index: tf.Tensor,
+        trail: Trail,
+        kept: Any,
+        sources: Any,
+        d_states: tuple[States, ...],
+        sums: _Sums,
+    ) -> tuple[Tensors | None, tuple[States, ...], _Sums]:
+        """One segment recomputed from what was kept of it, and walked back."""
+        if self.inner is not None:
+            _refine(kept, d_states)
+            inside = self._inside(index)
+            _, _, again = inside._forward(kept, collects=False)
+            return inside._backward(again, sources, None, d_states, sums)
+        if self.keep_tapes:
+            tapes = with_tensors(trail.last, kept)
+        else:
+            _refine(kept, d_states)
+            _, _, tapes = self._run(self.blocks, index, kept, keep=True)
+        upstream = self._upstream(sources, index)
+        d_inputs, before, d_weights = self._walk_back(self.blocks, tapes, upstream, d_states)
+        return d_inputs, before, sums.plus(d_weights)
+
+
+class _Sums(NamedTuple):
+    """The gradients of the weights so far.
+
+    Args:
+        totals: The sums, or the weights themselves as long as there are none.
+        is_begun: Whether there are any.
+    """
+
+    totals: tuple[Tensors, ...]
+    is_begun: bool = False
+
+    def plus(self, d_weights: list[tuple[Tensors, ...]]) -> _Sums:
+        """With the gradients of one segment, a structure a lane."""
+        add = _add if self.is_begun else _first
+        return _Sums(tf.nest.map_structure(lambda total, *d: add(total, d), self.totals, *d_weights), True)
 
 
 def _refine(values: Any, like: Any) -> None:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from memfit.rnn import segments
 from memfit.rnn.layer_tf import checkpoint_layer
 from tests.contract.rnn.compare_tf import BATCH, assert_same, numbers_of
 
@@ -56,6 +57,18 @@ def test_masks(name: str, kind: str, zero_output: bool, compiled: bool) -> None:
 def test_lengths_and_segments(name: str, length: int, segment: int | None, compiled: bool) -> None:
     make = lambda: LAYERS[name](4, return_sequences=True, return_state=True)  # noqa: E731
     assert assert_same(make, segment=segment, length=length, compiled=compiled) == "closed form"
+
+
+@every_layer
+@pytest.mark.parametrize("return_sequences", [False, True])
+@both_ways
+def test_two_levels(
+    name: str, return_sequences: bool, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments, "TWO_LEVELS_FROM", 40)
+    monkeypatch.setattr(segments, "two_level", lambda *_: segments.Schedule(lengths=(24, 24, 3), inner=5))
+    make = lambda: LAYERS[name](4, return_sequences=return_sequences, return_state=True)  # noqa: E731
+    assert_same(make, segment=None, length=51, with_states=True, compiled=compiled)
 
 
 @every_layer
