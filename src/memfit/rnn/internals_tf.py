@@ -49,6 +49,16 @@ def _expectations() -> dict[str, bool]:
         "keras Function._run_through_graph": _takes(
             getattr(Function, "_run_through_graph", None), "inputs", "operation_fn"
         ),
+        "keras DropoutRNNCell masks": _mentions(DropoutRNNCell.reset_dropout_mask, "_dropout_mask")
+        and _mentions(DropoutRNNCell.reset_recurrent_dropout_mask, "_recurrent_dropout_mask"),
+        "keras Function._nodes_by_depth": _mentions(Function.__init__, "_nodes_by_depth"),
+        "keras Sequential._functional": _mentions(keras.Sequential.__init__, "_functional"),
+        "keras Layer._flatten_layers": _takes(
+            getattr(keras.layers.Layer, "_flatten_layers", None), "include_self", "recursive"
+        ),
+        "keras Layer._call_has_training_arg": _mentions(
+            keras.layers.Layer.__init__, "_call_has_training_arg"
+        ),
         "tensorflow gradient registry": isinstance(getattr(registry, "_registry", None), dict),
         "tensorflow XLA context": hasattr(control_flow_util, "GraphOrParentsInXlaContext"),
     }
@@ -57,6 +67,11 @@ def _expectations() -> dict[str, bool]:
 def _takes(function: Callable[..., Any] | None, *names: str) -> bool:
     code = getattr(function, "__code__", None)
     return code is not None and set(names) <= set(code.co_varnames[: code.co_argcount])
+
+
+def _mentions(function: Callable[..., Any], name: str) -> bool:
+    code = getattr(function, "__code__", None)
+    return code is not None and name in code.co_names
 
 
 def raw_value(variable: keras.Variable) -> tf.Tensor:
