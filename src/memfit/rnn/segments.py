@@ -25,9 +25,10 @@ from itertools import accumulate
 
 from memfit.errors import UsageError
 
-SHORTEST = 16
-"""Steps below which a segment costs time and saves next to no bytes, since its weight gradients are added
-once a segment. 2 x LSTM(256), 1000 steps: 30.1 MiB and 1.42 s with 8, 27.0 MiB and 1.31 s with 16."""
+SHORTEST = 18
+"""Steps below which a segment costs time and saves few bytes, since its weight gradients are added once a
+segment. 2 x LSTM(256), 1000 steps: 30.1 MiB and 1.42 s with 8, 27.0 MiB and 1.31 s with 16, 28.0 MiB and
+1.27 s with 20."""
 
 UNHURRIED = 32
 """Steps from which on longer segments seem no faster; from a few noisy runs of LSTM(64), not settled."""
