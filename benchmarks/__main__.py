@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import meter, rnn
+from benchmarks import fit, meter, rnn
 
-TARGETS = {"meter": meter.main, "rnn": rnn.main}
+TARGETS = {"fit": fit.main, "meter": meter.main, "rnn": rnn.main}
 
 
 def main(words: list[str]) -> int:

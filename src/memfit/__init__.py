@@ -14,8 +14,10 @@ from memfit.budgeting import allocator
 if TYPE_CHECKING:
     from memfit.budgeting.budget import budget
     from memfit.errors import (
+        LossError,
         MemfitError,
         MemfitWarning,
+        OutOfMemoryError,
         RecordError,
         SetupError,
         TrialError,
@@ -29,15 +31,22 @@ if TYPE_CHECKING:
         Budget,
         DeviceReading,
         Facts,
+        Incident,
         Measurement,
         Meter,
         Outcome,
+        Plan,
+        PlanChange,
         Reading,
         Request,
+        Run,
     )
     from memfit.rnn.dynamic_tf import dynamic_rnn
     from memfit.rnn.everywhere_tf import checkpoint_time_everywhere
     from memfit.rnn.model_tf import checkpoint_time
+    from memfit.training.applying_tf import applied
+    from memfit.training.fit_tf import fit
+    from memfit.training.stepping_tf import train_step
 
 __version__ = "0.1.0"
 
@@ -45,37 +54,49 @@ __all__ = [
     "Budget",
     "DeviceReading",
     "Facts",
+    "Incident",
+    "LossError",
     "Measurement",
     "MemfitError",
     "MemfitWarning",
     "Meter",
+    "OutOfMemoryError",
     "Outcome",
+    "Plan",
+    "PlanChange",
     "Reading",
     "RecordError",
     "Request",
+    "Run",
     "SetupError",
     "TrialError",
     "UnitError",
     "UsageError",
+    "applied",
     "budget",
     "checkpoint_time",
     "checkpoint_time_everywhere",
     "dynamic_rnn",
+    "fit",
     "measure",
     "read_memory",
     "reset_peak",
     "setup",
+    "train_step",
 ]
 
 _HOMES = {
+    "applied": "memfit.training.applying_tf",
     "budget": "memfit.budgeting.budget",
     "checkpoint_time": "memfit.rnn.model_tf",
     "checkpoint_time_everywhere": "memfit.rnn.everywhere_tf",
     "dynamic_rnn": "memfit.rnn.dynamic_tf",
+    "fit": "memfit.training.fit_tf",
     "measure": "memfit.measuring.trial",
     "read_memory": "memfit.measuring.reading",
     "reset_peak": "memfit.measuring.reading",
     "setup": "memfit.measuring.setup",
+    "train_step": "memfit.training.stepping_tf",
 }
 
 

@@ -5,7 +5,9 @@
     ├── UsageError (ValueError)     2   an argument that cannot be right: a script that is not there
     ├── RecordError (ValueError)    1   a record file that is broken or is another record
     ├── SetupError (RuntimeError)   1   TensorFlow is missing, or started before memfit could set it up
-    └── TrialError (RuntimeError)   1   a fresh process could not be started or read
+    ├── TrialError (RuntimeError)   1   a fresh process could not be started or read
+    ├── OutOfMemoryError (RuntimeError)  3   training does not fit, and nothing is left to try
+    └── LossError (ArithmeticError)  1   the loss is not a number
 
     MemfitWarning (UserWarning)         something memfit does less well than it could, and the remedy
 
@@ -15,7 +17,7 @@ An out-of-memory in a trial is not an error here: it is a `Measurement` with tha
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class MemfitError(Exception):
@@ -46,6 +48,27 @@ class SetupError(MemfitError, RuntimeError):
 
 class TrialError(MemfitError, RuntimeError):
     """A trial that did not even start, or whose result cannot come back."""
+
+
+class OutOfMemoryError(MemfitError, RuntimeError):
+    """A step that does not fit, with nothing left to try. The model is as it was after the last good step.
+
+    Attributes:
+        run: The `Run` until then, or `None` in a loop of your own.
+    """
+
+    exit_code = 3
+    run: Any = None
+
+
+class LossError(MemfitError, ArithmeticError):
+    """A loss that is not a number. The model is as it was before the step.
+
+    Attributes:
+        run: The `Run` until then, or `None` in a loop of your own.
+    """
+
+    run: Any = None
 
 
 class MemfitWarning(UserWarning):

@@ -13,6 +13,9 @@ matters, who said so. It decides nothing itself.
 | `Facts` | this machine: devices, allocator, limits, versions |
 | `Profile` | what one training step is made of; today, its recurrent parts |
 | `Setting`, `Effect` | one way to use a strategy, and what that does in bytes and work |
+| `Plan` | how a model is trained in less memory, and what to do if that is not enough |
+| `Incident`, `PlanChange` | what went wrong in a run and what was done; which plan held from when on |
+| `Run` | what `memfit.fit` did: steps, samples, incidents, peaks, history |
 
 In a file, a record carries its name and the version of its form: `{"memfit": "Budget", "version":
 1, ...}`. Fields that this version does not know are passed over, so that an older memfit reads what a
@@ -24,7 +27,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, Self
@@ -372,6 +375,106 @@ class Effect(Record):
     num_steps: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan(Record):
+    """How a model is trained in less memory. Every field may be left out; an empty plan changes nothing.
+
+    Attributes:
+        micro_batch: The most examples under way at once; the optimizer still sees whole batches. `None`: all.
+        time_segment: Steps of a time segment of RNNs (`memfit.checkpoint_time`); `None`: no segments.
+        evaluation_micro_batch: The most examples under way in validation, `evaluate` and `predict`; `None`:
+            all.
+        batch_size: The batch that the plan was made for, which is then checked; `None` for any.
+        num_parameters: The parameters of the model that it was made for, which is then checked; `None` for
+            any.
+        allow: What may be done although it changes the mathematics: `"split_batch_norm"`.
+        fallbacks: What to do when memory runs out, one after the other. After the last, micro-batches are
+            halved.
+
+    Example:
+    >>> Plan(micro_batch=8, time_segment=32).micro_batch
+    8
+    """
+
+    micro_batch: int | None = None
+    time_segment: int | None = None
+    evaluation_micro_batch: int | None = None
+    batch_size: int | None = None
+    num_parameters: int | None = None
+    allow: tuple[str, ...] = ()
+    fallbacks: tuple[Plan, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incident(Record):
+    """Something that went wrong in a run, and what was done about it.
+
+    Attributes:
+        step: The step of the run, from 0; that batch was run again if the step was rolled back.
+        epoch: The epoch, from 0.
+        where: `"training"`, `"evaluation"` or `"prediction"`.
+        what: What happened, in a sentence.
+        action: What was done, in a sentence.
+        request: The allocation that failed, as far as TensorFlow told; `None` where none failed.
+        peak_bytes: The peak that crossed the budget, or `None` where that was not it.
+    """
+
+    step: int
+    epoch: int
+    where: str
+    what: str
+    action: str
+    request: Request | None = None
+    peak_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanChange(Record):
+    """From which step on another plan held.
+
+    Attributes:
+        step: The first step under the plan, from 0.
+        plan: The plan.
+    """
+
+    step: int
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run(Record):
+    """What `memfit.fit` did.
+
+    Attributes:
+        plan: The plan at the end.
+        outcome: How it ended.
+        num_steps: Optimizer steps that were made. A step that was rolled back and run again counts once.
+        num_samples: Examples that those steps saw.
+        seconds: Wall-clock time.
+        peak_bytes: The peak of the fullest device in each epoch; `None` where no true meter tells.
+        incidents: What went wrong, in order.
+        plan_changes: Which plans followed the first, in order.
+        history: Keras's `History`; in a file, its dict.
+    """
+
+    plan: Plan
+    outcome: Outcome
+    num_steps: int
+    num_samples: int
+    seconds: float
+    peak_bytes: tuple[int | None, ...] = ()
+    incidents: tuple[Incident, ...] = ()
+    plan_changes: tuple[PlanChange, ...] = ()
+    history: Any = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """This record as JSON values; the history as numbers by name."""
+        logs = getattr(self.history, "history", self.history)
+        if isinstance(logs, dict):
+            logs = {name: [_number(value) for value in values] for name, values in logs.items()}
+        return Record.to_dict(replace(self, history=logs))
+
+
 _KINDS: Final[dict[str, type[Record]]] = {
     kind.__name__: kind
     for kind in (
@@ -380,14 +483,28 @@ _KINDS: Final[dict[str, type[Record]]] = {
         DeviceReading,
         Effect,
         Facts,
+        Incident,
         Measurement,
+        Plan,
+        PlanChange,
         Profile,
         Reading,
         RecurrentPart,
         Request,
+        Run,
         Setting,
     )
 }
+
+
+def _number(value: Any) -> Any:
+    """A number of Keras's or numpy's as a Python number; anything else as text."""
+    if isinstance(value, (bool, int, float, str)) or value is None:
+        return value
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return str(value)
 
 
 def _version_hint(values: dict[str, Any]) -> str:

@@ -82,7 +82,7 @@ def activation_bytes(model_name: str, strategy_name: str | None) -> list[int]:
 
     model = make_model(model_name)
     x, y = _data()
-    predicted = 0 if strategy_name is None else _predicted_bytes(model)
+    predicted = 0 if strategy_name is None else _predicted_bytes(model, strategy_name)
     with _applied(model, strategy_name, None):
         for _ in range(2):
             model.train_on_batch(x, y)
@@ -92,13 +92,14 @@ def activation_bytes(model_name: str, strategy_name: str | None) -> list[int]:
     return [memfit.read_memory().devices[0].peak_bytes - before, predicted]
 
 
-def _predicted_bytes(model: Any) -> int:
+def _predicted_bytes(model: Any, strategy_name: str) -> int:
     from memfit.records import Setting
     from memfit.rnn.costs_tf import profile_time
-    from memfit.strategies.time_checkpoint import TimeCheckpoint
+    from memfit.strategies import ALL
 
     profile = profile_time(model, BATCH_SIZE, LENGTH)
-    return TimeCheckpoint().effect(Setting(strategy="time_checkpoint", value=None), profile).held_bytes
+    (strategy,) = (each for each in ALL if each.name == strategy_name)
+    return strategy.effect(Setting(strategy=strategy_name, value=None), profile).held_bytes
 
 
 def is_as_before(model_name: str, strategy_name: str) -> bool:

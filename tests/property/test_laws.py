@@ -6,7 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memfit.measuring.noise import LogFilter
-from memfit.records import Budget, DeviceReading, Meter, Reading, Record, Request
+from memfit.records import (
+    Budget,
+    DeviceReading,
+    Incident,
+    Meter,
+    Outcome,
+    Plan,
+    PlanChange,
+    Reading,
+    Record,
+    Request,
+    Run,
+)
 from memfit.units import format_bytes, parse_bytes
 
 sizes = st.integers(min_value=1, max_value=2**59)
@@ -64,7 +76,38 @@ requests = st.builds(
 )
 
 
-@given(readings | budgets | requests)
+plans = st.recursive(
+    st.builds(Plan, micro_batch=st.none() | counts, allow=st.lists(texts).map(tuple)),
+    lambda inner: st.builds(
+        Plan, time_segment=st.none() | counts, fallbacks=st.lists(inner, max_size=3).map(tuple)
+    ),
+    max_leaves=4,
+)
+incidents = st.builds(
+    Incident,
+    step=counts,
+    epoch=counts,
+    where=texts,
+    what=texts,
+    action=texts,
+    request=st.none() | requests,
+    peak_bytes=st.none() | counts,
+)
+runs = st.builds(
+    Run,
+    plan=plans,
+    outcome=st.sampled_from(Outcome),
+    num_steps=counts,
+    num_samples=counts,
+    seconds=st.floats(min_value=0, allow_nan=False, allow_infinity=False),
+    peak_bytes=st.lists(st.none() | counts).map(tuple),
+    incidents=st.lists(incidents, max_size=2).map(tuple),
+    plan_changes=st.lists(st.builds(PlanChange, step=counts, plan=plans), max_size=2).map(tuple),
+    history=st.none() | st.dictionaries(texts, st.lists(st.floats(allow_nan=False))),
+)
+
+
+@given(readings | budgets | requests | runs)
 def test_every_record_survives_json(record: Record) -> None:
     assert Record.from_json(record.to_json()) == record
 

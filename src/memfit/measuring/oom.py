@@ -7,6 +7,7 @@ data that finds no room may surface as an `InternalError`. This file recognises;
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Iterator
@@ -26,6 +27,13 @@ _ALLOCATOR_LINE: Final = re.compile(
     r"(?: \(rounded to (?P<rounded>\d+)\))?(?: ?requested by op (?P<op>\S+))?"
 )
 _SHAPE: Final = re.compile(r"tensor with shape\[(?P<shape>[\d,]*)\]")
+_TYPE: Final = re.compile(r"and type (?P<type>\w+)")
+_TYPE_BYTES: Final = {
+    **dict.fromkeys(("double", "int64", "uint64", "complex64"), 8),
+    **dict.fromkeys(("float", "int32", "uint32"), 4),
+    **dict.fromkeys(("half", "bfloat16", "int16", "uint16"), 2),
+    **dict.fromkeys(("bool", "int8", "uint8"), 1),
+}
 _DEVICE: Final = re.compile(r"device:(?P<device>[A-Z]+:\d+)")
 _WRAPPING: Final = re.compile(r"^(?:StatefulPartitionedCall/)*(?:.*/body/_\d+/)?(?:_Mkl)?")
 _OP: Final = re.compile(r"\[Op:(?P<op>[^\]]+)\]|Node: '(?P<node>[^']+)'")
@@ -66,9 +74,13 @@ def read_error(error: BaseException) -> Request:
     """The failed request that an out-of-memory exception tells of, as far as it does."""
     text = "\n".join(str(cause) for cause in _chain(error))
     shape, device, op = _SHAPE.search(text), _DEVICE.search(text), _OP.search(text)
+    sizes = tuple(int(n) for n in shape["shape"].split(",") if n) if shape else None
+    kind = _TYPE.search(text)
+    type_bytes = _TYPE_BYTES.get(kind["type"]) if kind else None
     return Request(
+        num_bytes=math.prod(sizes) * type_bytes if sizes is not None and type_bytes is not None else None,
         op=_plain_op(op["op"] or op["node"]) if op else None,
-        shape=tuple(int(n) for n in shape["shape"].split(",") if n) if shape else None,
+        shape=sizes,
         device=device["device"] if device else None,
     )
 

@@ -211,7 +211,7 @@ def choose(length: int, cost: StepCost, *, segment: int | None = None, shortest:
 
     Example:
     >>> choose(1000, StepCost(state_bytes=1, tape_bytes=4)).peak_bytes(StepCost(state_bytes=1, tape_bytes=4))
-    125
+    126
     """
     if segment is None and length >= TWO_LEVELS_FROM:
         return two_level(length, cost)

@@ -1,0 +1,68 @@
+"""Plans and arguments that cannot be right, before anything is trained. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, Final
+
+from memfit.errors import UsageError
+from memfit.records import Plan
+
+# What `allow=` may hold, and what it means.
+ALLOWABLE: Final = {"split_batch_norm": "micro-batches although BatchNormalization sees them one at a time"}
+
+
+def prepare_plan(plan: Plan | None, allow: str | Iterable[str] = ()) -> Plan:
+    """The plan with what is allowed beside it, checked; an empty one for `None`."""
+    if plan is not None and not isinstance(plan, Plan):
+        raise UsageError(
+            f"plan must be a memfit.Plan, such as memfit.Plan(micro_batch=8). Received: {plan!r}."
+        )
+    plan = plan or Plan()
+    words = (allow,) if isinstance(allow, str) else tuple(allow)
+    prepared = replace(plan, allow=tuple(dict.fromkeys((*plan.allow, *words))))
+    _check(prepared)
+    return prepared
+
+
+def _check(plan: Plan) -> None:
+    for word in plan.allow:
+        if word not in ALLOWABLE:
+            choices = ", ".join(f'"{each}" ({meaning})' for each, meaning in ALLOWABLE.items())
+            raise UsageError(f"allow= does not know {word!r}. It takes: {choices}.")
+    for name in ("micro_batch", "time_segment", "evaluation_micro_batch", "batch_size"):
+        value = getattr(plan, name)
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            raise UsageError(
+                f"{name} of a plan must be a whole number of at least 1, or None. Received: {value!r}."
+            )
+    for fallback in plan.fallbacks:
+        _check(fallback)
+
+
+def check_model(plan: Plan, *, num_parameters: int) -> None:
+    """Refuses a plan that was made for another model."""
+    if plan.num_parameters is not None and plan.num_parameters != num_parameters:
+        raise UsageError(
+            f"this plan was made for a model with {plan.num_parameters:,} parameters, and this one has "
+            f"{num_parameters:,}. Make a plan for it, or leave num_parameters out of the plan."
+        )
+
+
+def check_first_batch(plan: Plan, *, num_examples: int | None) -> None:
+    """Refuses a plan that was made for another batch."""
+    if None not in (plan.batch_size, num_examples) and plan.batch_size != num_examples:
+        raise UsageError(
+            f"this plan was made for batches of {plan.batch_size}, and the first batch has {num_examples} "
+            f"examples. Train with batch_size={plan.batch_size}, or leave batch_size out of the plan."
+        )
+
+
+def check_arguments(arguments: dict[str, Any], *, is_batched: bool, kind: str) -> None:
+    """Refuses a batch size for data that comes in batches."""
+    if is_batched and arguments.get("batch_size") is not None:
+        raise UsageError(
+            f"batch_size={arguments['batch_size']} was given together with a {kind}, which has batches of "
+            "its own. Leave batch_size out, and batch the data where it is made: dataset.batch(32)."
+        )

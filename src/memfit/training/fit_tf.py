@@ -1,0 +1,131 @@
+"""`memfit.fit`: Keras's own `fit`, with the function that runs one batch replaced while it lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from importlib import import_module
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from memfit.budgeting.budget import budget as find_budget
+from memfit.errors import UsageError
+from memfit.records import Outcome, Plan, Run
+from memfit.splitting import internals_tf as internals
+from memfit.splitting.checking_tf import why_not_evaluate, why_not_train
+from memfit.training import checking
+from memfit.training.driver_tf import Driver, Watch
+
+Drive = Callable[[Any, Any, dict[str, Any], Sequence[Any]], Any]
+
+
+def fit(
+    model: Any,
+    x: Any = None,
+    y: Any = None,
+    *,
+    budget: str | int | None = None,
+    plan: Plan | None = None,
+    allow: str | Iterable[str] = (),
+    resume: Any = None,
+    **arguments: Any,
+) -> Run:
+    """Trains a compiled Keras model by a plan, and survives running out of memory.
+
+    Keras's `fit` drives: data, callbacks, validation, progress bar and History are its own. With a plan that
+    does nothing this is `model.fit`, but for what happens when a batch does not fit.
+
+    Args:
+        model: A compiled Keras model.
+        x: As in `keras.Model.fit`: arrays, tensors, dicts, `tf.data`, a generator, a `PyDataset`.
+        y: As in `keras.Model.fit`.
+        budget: What the device may use, as in `memfit.budget`: a step that peaks above it takes the
+            plan's next fallback from the next batch on. `None` draws no line.
+        plan: How to train in less memory; `None` changes nothing until memory runs out.
+        allow: What may be done although it changes the mathematics: `"split_batch_norm"`.
+        resume: A folder to keep checkpoints in and to go on from; `None` keeps none.
+        **arguments: Any other argument of `keras.Model.fit`.
+
+    Returns:
+        A `Run`, with Keras's History in `run.history`.
+
+    Raises:
+        UsageError: If the plan or the arguments cannot be right for this model and data.
+        OutOfMemoryError: If nothing is left to try; the model is as after the last good step.
+        LossError: If the loss is not a number; the model is as before that step.
+
+    Example:
+    ```python
+    run = memfit.fit(model, x, y, plan=memfit.Plan(micro_batch=8), epochs=3)
+    run.save("run.json")
+    ```
+    """
+    internals.check_versions()
+    prepared = checking.prepare_plan(plan, allow)
+    _check_model(model, prepared)
+    kind = _batched_kind(x)
+    checking.check_arguments(arguments, is_batched=kind is not None, kind=kind or "")
+    callbacks = arguments.pop("callbacks", None)
+    driver = Driver(
+        model,
+        prepared,
+        budget_bytes=None if budget is None else find_budget(budget).device_bytes,
+        is_nan_watched=_is_nan_watched(model, callbacks),
+    )
+    watch = Watch(driver.journal)
+
+    def drive(x: Any, y: Any, arguments: dict[str, Any], extra: Sequence[Any] = ()) -> Any:
+        return model.fit(x, y, callbacks=_joined(callbacks, [watch, *extra]), **arguments)
+
+    with driver:
+        if resume is None:
+            history = drive(x, y, arguments)
+        else:
+            resumable_fit = import_module("memfit.training.resuming_tf").resumable_fit
+            history = resumable_fit(model, resume, drive, x, y, arguments, plan=prepared)
+    return driver.journal.close(driver.course.plan, Outcome.OK, history)
+
+
+def _check_model(model: Any, plan: Plan) -> None:
+    if not isinstance(model, keras.Model):
+        raise UsageError(f"memfit.fit takes a Keras model. Received: {model!r}.")
+    if not model.compiled:
+        raise UsageError(
+            f"{model.name!r} is not compiled. Call model.compile(optimizer, loss) before memfit.fit."
+        )
+    if model.built:
+        checking.check_model(plan, num_parameters=model.count_params())
+    for name, reason in (
+        ("micro_batch", why_not_train(model, plan.allow)),
+        ("evaluation_micro_batch", why_not_evaluate(model)),
+    ):
+        if getattr(plan, name) is not None and reason:
+            raise UsageError(f"the plan has {name}={getattr(plan, name)}, but {reason}")
+
+
+def _batched_kind(x: Any) -> str | None:
+    """What data that comes in batches is called, or `None` for data that Keras cuts into batches."""
+    if isinstance(x, (tf.data.Dataset, tf.distribute.DistributedDataset)):
+        return "tf.data set"
+    if isinstance(x, keras.utils.PyDataset):
+        return "PyDataset"
+    return "generator" if isinstance(x, Generator) else None
+
+
+def _is_nan_watched(model: Any, callbacks: Any) -> bool:
+    """Loss scaling meets infinities on its way by design; and who has a callback for it has decided."""
+    if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer):
+        return False
+    given = getattr(callbacks, "callbacks", callbacks)
+    listed = given if isinstance(given, (list, tuple)) else [given]
+    return not any(isinstance(each, keras.callbacks.TerminateOnNaN) for each in listed)
+
+
+def _joined(callbacks: Any, extra: Sequence[Any]) -> Any:
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        for each in extra:
+            callbacks.append(each)
+        return callbacks
+    given = callbacks if isinstance(callbacks, (list, tuple)) else [] if callbacks is None else [callbacks]
+    return [*given, *extra]
