@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         MemfitWarning,
         OutOfMemoryError,
         RecordError,
+        ResumeError,
         SetupError,
         TrialError,
         UnitError,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from memfit.rnn.model_tf import checkpoint_time
     from memfit.training.applying_tf import applied
     from memfit.training.fit_tf import fit
+    from memfit.training.resuming import Resume
     from memfit.training.stepping_tf import train_step
 
 __version__ = "0.1.0"
@@ -67,6 +69,8 @@ __all__ = [
     "Reading",
     "RecordError",
     "Request",
+    "Resume",
+    "ResumeError",
     "Run",
     "SetupError",
     "TrialError",
@@ -86,6 +90,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Resume": "memfit.training.resuming",
     "applied": "memfit.training.applying_tf",
     "budget": "memfit.budgeting.budget",
     "checkpoint_time": "memfit.rnn.model_tf",

@@ -7,7 +7,8 @@
     ├── SetupError (RuntimeError)   1   TensorFlow is missing, or started before memfit could set it up
     ├── TrialError (RuntimeError)   1   a fresh process could not be started or read
     ├── OutOfMemoryError (RuntimeError)  3   training does not fit, and nothing is left to try
-    └── LossError (ArithmeticError)  1   the loss is not a number
+    ├── LossError (ArithmeticError)  1   the loss is not a number
+    └── ResumeError (RuntimeError)  1   a folder that does not belong to this run, or cannot be written
 
     MemfitWarning (UserWarning)         something memfit does less well than it could, and the remedy
 
@@ -69,6 +70,10 @@ class LossError(MemfitError, ArithmeticError):
     """
 
     run: Any = None
+
+
+class ResumeError(MemfitError, RuntimeError):
+    """A folder for checkpoints that belongs to another run, is in use, or cannot be written."""
 
 
 class MemfitWarning(UserWarning):

@@ -118,6 +118,8 @@ def test_the_public_names() -> None:
         "Reading",
         "RecordError",
         "Request",
+        "Resume",
+        "ResumeError",
         "Run",
         "SetupError",
         "TrialError",

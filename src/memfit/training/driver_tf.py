@@ -262,6 +262,13 @@ class Watch(keras.callbacks.Callback):
         self._journal = journal
         self._num_steps = 0
 
+    def get_state(self) -> dict[str, Any]:
+        """What a resumed run has to put back: nothing, the journal is that of one process."""
+        return {}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Takes back what `get_state` gave."""
+
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
         """Begins a new peak."""
         self._journal.epoch = epoch

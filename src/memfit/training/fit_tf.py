@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
-from importlib import import_module
+from collections.abc import Generator, Iterable
 from typing import Any
 
 import keras
@@ -16,8 +15,7 @@ from memfit.splitting import internals_tf as internals
 from memfit.splitting.checking_tf import why_not_evaluate, why_not_train
 from memfit.training import checking
 from memfit.training.driver_tf import Driver, Watch
-
-Drive = Callable[[Any, Any, dict[str, Any], Sequence[Any]], Any]
+from memfit.training.resuming_tf import resumable_fit
 
 
 def fit(
@@ -75,15 +73,15 @@ def fit(
     )
     watch = Watch(driver.journal)
 
-    def drive(x: Any, y: Any, arguments: dict[str, Any], extra: Sequence[Any] = ()) -> Any:
-        return model.fit(x, y, callbacks=_joined(callbacks, [watch, *extra]), **arguments)
+    def drive(x: Any, y: Any, arguments: dict[str, Any], callbacks: Any) -> Any:
+        return model.fit(x, y, callbacks=callbacks, **arguments)
 
     with driver:
+        callbacks = _joined(callbacks, watch)
         if resume is None:
-            history = drive(x, y, arguments)
+            history = drive(x, y, arguments, callbacks)
         else:
-            resumable_fit = import_module("memfit.training.resuming_tf").resumable_fit
-            history = resumable_fit(model, resume, drive, x, y, arguments, plan=prepared)
+            history = resumable_fit(model, drive, x, y, resume, {**arguments, "callbacks": callbacks})
     return driver.journal.close(driver.course.plan, Outcome.OK, history)
 
 
@@ -122,10 +120,9 @@ def _is_nan_watched(model: Any, callbacks: Any) -> bool:
     return not any(isinstance(each, keras.callbacks.TerminateOnNaN) for each in listed)
 
 
-def _joined(callbacks: Any, extra: Sequence[Any]) -> Any:
+def _joined(callbacks: Any, last: keras.callbacks.Callback) -> Any:
     if isinstance(callbacks, keras.callbacks.CallbackList):
-        for each in extra:
-            callbacks.append(each)
+        callbacks.callbacks.append(last)
         return callbacks
     given = callbacks if isinstance(callbacks, (list, tuple)) else [] if callbacks is None else [callbacks]
-    return [*given, *extra]
+    return [*given, last]
