@@ -29,6 +29,10 @@ from memfit.training.journal import Journal
 from memfit.training.state_tf import State
 from memfit.units import format_bytes
 
+EMPTY = (
+    "the data has not a single batch, so nothing was trained. Look at what it yields: next(iter(dataset)). A "
+    "filter may leave nothing, or drop_remainder=True a batch that is never full."
+)
 FUNCTIONS = ("train_function", "test_function", "predict_function")
 
 
@@ -102,6 +106,8 @@ class Driver:
             try:
                 batch, values = self._next(iterator)
             except (StopIteration, tf.errors.OutOfRangeError):
+                if self.journal.num_steps == 0:
+                    raise UsageError(EMPTY) from None
                 if logs is None:
                     raise
                 break
@@ -251,7 +257,7 @@ class Driver:
 
 
 class Watch(keras.callbacks.Callback):
-    """Keeps the journal's epochs and peaks, and notices data without a single batch.
+    """Keeps the journal's epochs and peaks.
 
     Args:
         journal: The journal.
@@ -260,7 +266,6 @@ class Watch(keras.callbacks.Callback):
     def __init__(self, journal: Journal) -> None:
         super().__init__()
         self._journal = journal
-        self._num_steps = 0
 
     def get_state(self) -> dict[str, Any]:
         """What a resumed run has to put back: nothing, the journal is that of one process."""
@@ -272,17 +277,10 @@ class Watch(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
         """Begins a new peak."""
         self._journal.epoch = epoch
-        self._num_steps = self._journal.num_steps
         device_tf.reset_peaks()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
         """Notes the peak."""
-        if self._journal.num_steps == self._num_steps == 0:
-            raise UsageError(
-                "the dataset has not a single batch, so nothing was trained. Look at what it yields: "
-                "next(iter(dataset)). A filter may leave nothing, or drop_remainder=True a batch that is "
-                "never full."
-            )
         self._journal.peak_bytes.append(read_peak())
 
 

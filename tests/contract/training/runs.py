@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +161,13 @@ class Case:
         resume = Resume(folder, every_steps=self.every_steps)
         history = fit(model, x, y, resume, callbacks=callbacks, **arguments)
         return model, history.history
+
+    @cache  # noqa: B019  # one a test session
+    def whole(self) -> tuple[list[bytes], dict[str, list[float]]]:
+        """What the run that is not cut off ends with."""
+        with tempfile.TemporaryDirectory() as folder:
+            model, history = self.run(Path(folder))
+        return bits(model), history
 
     def cut(self, folder: Path, epoch: int, step: int | None, *more: Any) -> None:
         """The run until it is cut off."""
