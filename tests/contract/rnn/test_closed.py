@@ -67,9 +67,8 @@ def test_lengths_and_segments(name: str, length: int, segment: int | None, compi
     assert assert_same(make, segment=segment, length=length, compiled=compiled) == "closed form"
 
 
-@every_layer
-@pytest.mark.parametrize("return_sequences", [False, True])
-@both_ways
+@pytest.mark.parametrize("name", ["LSTM", "SimpleRNN"])
+@pytest.mark.parametrize(("return_sequences", "compiled"), [(False, True), (True, False)])
 def test_two_levels(
     name: str, return_sequences: bool, compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,7 +113,7 @@ def test_a_batch_of_none(name: str, compiled: bool) -> None:
 
 
 @every_layer
-@settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(
     options=st.fixed_dictionaries(
         {
