@@ -145,7 +145,7 @@ class Case:
         feed: Callable[[], tuple[Any, Any]] = data,
         make: Callable[[], keras.Model] = make_model,
         callbacks: Callable[[], list[Any]] = list,
-        every_steps: int = 2,
+        every_steps: int = 1,
         **arguments: Any,
     ) -> None:
         self.feed, self.make, self.callbacks, self.every_steps = feed, make, callbacks, every_steps

@@ -308,7 +308,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_disk_with_room_for_two_checkpoints(small_disk: Path) -> None:
     """The older one makes room for the new one; the newer one stays until that is whole."""
-    case = Case(batch_size=BATCH_SIZE, every_steps=1)
+    case = Case(batch_size=BATCH_SIZE)
     case.cut(small_disk / "run", 1, 3)
     assert len(list((small_disk / "run").glob("checkpoint-*.zip"))) == 2
     pieces, history = case.run(small_disk / "run")

@@ -153,7 +153,7 @@ def test_the_epochs_of_a_new_run_are_those_of_keras(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("step", [5, None], ids=["last step", "validation"])
 def test_a_cut_near_the_end_of_an_epoch(step: int | None, tmp_path: Path) -> None:
-    case = Case(batch_size=BATCH_SIZE, every_steps=1, **VALIDATION)
+    case = Case(batch_size=BATCH_SIZE, **VALIDATION)
     case.cut(tmp_path / "pieces", 1, step)
     pieces, history = case.run(tmp_path / "pieces")
     assert (bits(pieces), history) == case.whole()
@@ -162,7 +162,7 @@ def test_a_cut_near_the_end_of_an_epoch(step: int | None, tmp_path: Path) -> Non
 @pytest.mark.parametrize("step", [3, None], ids=["middle", "validation"])
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")
 def test_a_set_of_unknown_length(step: int | None, tmp_path: Path) -> None:
-    case = Case(feed=lambda: (dataset(is_known=False), None), every_steps=1, **VALIDATION)
+    case = Case(feed=lambda: (dataset(is_known=False), None), **VALIDATION)
     case.cut(tmp_path / "pieces", 0, step)
     case.cut(tmp_path / "pieces", 1, step)
     pieces, history = case.run(tmp_path / "pieces")
@@ -196,7 +196,7 @@ def test_a_run_that_a_callback_ended_stays_ended(tmp_path: Path) -> None:
 
 
 def test_many_cuts(tmp_path: Path) -> None:
-    case = CASES["arrays"]
+    case = Case(batch_size=BATCH_SIZE, every_steps=2, **VALIDATION)
     for epoch, step in ((0, 3), (0, 5), (1, 1), (2, 4)):
         case.cut(tmp_path / "pieces", epoch, step)
     pieces, history = case.run(tmp_path / "pieces")
@@ -231,11 +231,11 @@ def test_samples_and_steps_are_counted(tmp_path: Path) -> None:
     position = Stored.read(newest).state["position"]
     assert position == {
         "epoch": 1,
-        "step": 2,
+        "step": 3,
         "pass_index": 1,
-        "offset": 2,
-        "num_steps": 8,
-        "num_samples": NUM_SAMPLES + 2 * BATCH_SIZE,
+        "offset": 3,
+        "num_steps": 9,
+        "num_samples": NUM_SAMPLES + 3 * BATCH_SIZE,
     }
 
 
@@ -245,10 +245,10 @@ def test_the_progress_bar_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[
     capsys.readouterr()
     case.run(tmp_path, verbose=1)
     shown = capsys.readouterr().out
-    assert "goes on at epoch 2, step 3, after 8 steps in all" in shown
+    assert "goes on at epoch 2, step 4, after 9 steps in all" in shown
     assert "Epoch 2/3" in shown
-    assert "3/6" in shown
-    assert "2/6" not in shown.split("Epoch 3/3")[0]
+    assert "4/6" in shown
+    assert "3/6" not in shown.split("Epoch 3/3")[0]
 
 
 def test_private_names_are_where_they_were() -> None:
