@@ -12,7 +12,7 @@ LANES_OF_AN_UNKNOWN_BATCH = 4
 
 
 COMPILED_FROM = 64
-"""Steps from which on loops are compiled. An assumption: nobody has measured where compiling begins to pay."""
+"""Steps from which on loops are compiled. An assumption: nobody measured where compiling begins to pay."""
 
 
 def is_worth_compiling(length: int | None) -> bool:
