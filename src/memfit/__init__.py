@@ -25,12 +25,15 @@ if TYPE_CHECKING:
         UnitError,
         UsageError,
     )
+    from memfit.estimating.estimate_tf import estimate
     from memfit.measuring.reading import read_memory, reset_peak
     from memfit.measuring.setup import setup
     from memfit.measuring.trial import measure
     from memfit.records import (
         Budget,
         DeviceReading,
+        Estimate,
+        EstimatedPart,
         Facts,
         Incident,
         Measurement,
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
         Reading,
         Request,
         Run,
+        Source,
     )
     from memfit.rnn.dynamic_tf import dynamic_rnn
     from memfit.rnn.everywhere_tf import checkpoint_time_everywhere
@@ -55,6 +59,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Budget",
     "DeviceReading",
+    "Estimate",
+    "EstimatedPart",
     "Facts",
     "Incident",
     "LossError",
@@ -73,6 +79,7 @@ __all__ = [
     "ResumeError",
     "Run",
     "SetupError",
+    "Source",
     "TrialError",
     "UnitError",
     "UsageError",
@@ -81,6 +88,7 @@ __all__ = [
     "checkpoint_time",
     "checkpoint_time_everywhere",
     "dynamic_rnn",
+    "estimate",
     "fit",
     "measure",
     "read_memory",
@@ -96,6 +104,7 @@ _HOMES = {
     "checkpoint_time": "memfit.rnn.model_tf",
     "checkpoint_time_everywhere": "memfit.rnn.everywhere_tf",
     "dynamic_rnn": "memfit.rnn.dynamic_tf",
+    "estimate": "memfit.estimating.estimate_tf",
     "fit": "memfit.training.fit_tf",
     "measure": "memfit.measuring.trial",
     "read_memory": "memfit.measuring.reading",

@@ -1,0 +1,157 @@
+"""The peak and the seconds of a step at any batch and length, from what was recorded at tiny ones.
+
+`Growth` is what the planner asks: `growth.predict(64, length=500)`. It is a plain value, without TensorFlow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Final
+
+from memfit.estimating.chunks import rounded
+from memfit.estimating.growth import Law, Peak, Recording, replay
+from memfit.units import MIB
+
+# How far the peak of one and the same step was seen to move between processes; `make bench TARGET=estimate`.
+SPREAD: Final = 0.04
+# What TensorFlow keeps of its own beside a step: constants, counters.
+OWN_BYTES: Final = MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputSize:
+    """The bytes of one tensor of a batch.
+
+    Attributes:
+        num_bytes: For one example, and one time step if it has a length.
+        has_length: Whether it has one.
+    """
+
+    num_bytes: int
+    has_length: bool
+
+    def at(self, batch_size: int, length: int | None) -> int:
+        """Its bytes in a batch."""
+        return self.num_bytes * batch_size * ((length or 1) if self.has_length else 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """What was recorded at one length.
+
+    Attributes:
+        length: Time steps; `None` where no axis is free.
+        recordings: The recorded steps.
+        seconds: How the time of a step grows with its examples.
+    """
+
+    length: int | None
+    recordings: tuple[Recording, ...]
+    seconds: Law
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What a step will take.
+
+    Attributes:
+        peak_bytes: Its peak, with variables and inputs.
+        low_bytes: The peak is hardly below this.
+        high_bytes: The peak is hardly above this.
+        seconds: Its time, roughly.
+        peak: The fullest moment in the recording that it was taken from.
+    """
+
+    peak_bytes: int
+    low_bytes: int
+    high_bytes: int
+    seconds: float
+    peak: Peak
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """How the bytes and the seconds of a step grow with its batch and its length.
+
+    Attributes:
+        spans: What was recorded, one a length, ascending.
+        weights: Bytes of each variable of the model.
+        slots: Bytes of each variable of the optimizer; none in validation.
+        metrics: Bytes of each variable of the metrics.
+        gradient_bytes: Bytes of one gradient of all that is trained.
+        inputs: The tensors of a batch.
+        is_split: Whether what was recorded is a step in micro-batches, which grows with those.
+        probes: The shapes that were measured, in words.
+    """
+
+    spans: tuple[Span, ...]
+    weights: tuple[int, ...]
+    slots: tuple[int, ...]
+    metrics: tuple[int, ...]
+    gradient_bytes: int
+    inputs: tuple[InputSize, ...]
+    is_split: bool = False
+    probes: tuple[str, ...] = ()
+
+    def predict(
+        self, batch_size: int, *, length: int | None = None, micro_batch: int | None = None
+    ) -> Prediction:
+        """The peak and the seconds of a step.
+
+        Args:
+            batch_size: Examples in the step.
+            length: Time steps; `None` for the longest that was measured.
+            micro_batch: The most examples under way at once; `None` for all. For a growth that was measured
+                in whole batches, the sum of gradients is added by arithmetic.
+        """
+        length = self.spans[-1].length if length is None else length
+        examples = batch_size if micro_batch is None else min(micro_batch, batch_size)
+        num_parts = -(-batch_size // examples)
+        resting = [*self.resting(batch_size, length)]
+        if num_parts > 1 and not self.is_split:
+            resting.append(self.gradient_bytes)
+        near = self._nearest(length)
+        found = [self._peaks(span, examples, resting) for span in near]
+        peaks = _extrapolated([[peak.num_bytes for peak in each] for each in found], near, length)
+        seconds = _line([span.seconds.value(examples) for span in near], near, length)
+        middle = int(median(peaks))
+        last = sorted(found[-1], key=lambda peak: peak.num_bytes)
+        return Prediction(
+            peak_bytes=middle,
+            low_bytes=int(min(peaks) * (1 - SPREAD)),
+            high_bytes=int(max(peaks) * (1 + SPREAD)) + OWN_BYTES,
+            seconds=max(0.0, seconds) * num_parts,
+            peak=last[(len(last) - 1) // 2],
+        )
+
+    def resting(self, batch_size: int, length: int | None) -> list[int]:
+        """What is held all the time: variables and the batch."""
+        batch = [size.at(batch_size, length) for size in self.inputs]
+        return [*self.weights, *self.slots, *self.metrics, *batch]
+
+    def _nearest(self, length: int | None) -> tuple[Span, ...]:
+        exact = tuple(span for span in self.spans if span.length == length)
+        return exact or self.spans[-2:]
+
+    def _peaks(self, span: Span, examples: int, resting: Sequence[int]) -> list[Peak]:
+        return [replay(recording, examples, resting) for recording in span.recordings]
+
+
+def _extrapolated(found: Sequence[Sequence[int]], spans: Sequence[Span], length: int | None) -> list[float]:
+    """The peaks at a length, from sorted peaks at two others."""
+    ranks = zip(*map(sorted, found), strict=True)
+    return [_line(list(map(float, peaks)), spans, length) for peaks in ranks]
+
+
+def _line(values: Sequence[float], spans: Sequence[Span], length: int | None) -> float:
+    first, last = spans[0].length, spans[-1].length
+    if first is None or last is None or length is None or first == last:
+        return values[-1]
+    return values[-1] + (values[-1] - values[0]) / (last - first) * (length - last)
+
+
+def total(sizes: Sequence[int]) -> int:
+    """What the allocator makes of some sizes."""
+    return sum(map(rounded, sizes))

@@ -1,0 +1,251 @@
+"""Measures the real training step at a few small batches, for estimates and for plans: `measure_growth`.
+
+One trace serves all batches. Nothing is applied to the model, and what a step changes is put back. To measure
+a model under a plan, apply the plan around the call.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from memfit.errors import MemfitError, SetupError, UsageError
+from memfit.estimating.batches_tf import Batches
+from memfit.estimating.growth import Law, record
+from memfit.estimating.prediction import Growth, Span
+from memfit.estimating.recording_tf import record_step
+from memfit.estimating.shadow_tf import Shadow, shadowed
+from memfit.estimating.timeline import Timeline
+from memfit.measuring import device_tf
+from memfit.splitting import internals_tf as internals
+from memfit.splitting.step_tf import Trainee, evaluate, split_train_step, train
+
+PROBE_BATCHES: Final = (2, 3, 4)
+# Up to so many time steps, a step is always recorded at its full length.
+FULL_LENGTH: Final = 64
+# More buffers than this take seconds to record.
+MOST_BUFFERS: Final = 12_000
+NUM_RECORDINGS: Final = 3
+NUM_TIMED: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A model and how it is trained.
+
+    Attributes:
+        model: A built Keras model, compiled or not.
+        losses: What `model.compile` makes of a loss; `None` if all losses come from the layers.
+        optimizer: A Keras optimizer.
+    """
+
+    model: Any
+    losses: Any
+    optimizer: Any
+
+
+def find_subject(model: Any, *, loss: Any = None, optimizer: Any = None) -> Subject:
+    """A model with the loss and the optimizer that it will be trained with.
+
+    Raises:
+        UsageError: If it is no built Keras model, or loss or optimizer are missing.
+    """
+    if not isinstance(model, keras.Model):
+        raise UsageError(f"memfit.estimate takes a Keras model. Received: {model!r}.")
+    if not all(layer.built for layer in internals.all_layers(model)) or not model.built:
+        raise UsageError(
+            f"{model.name!r} was never built, so it has no weights to count. Start it with "
+            "keras.Input(shape), or call it once: model(x[:1])"
+        )
+    if not model.compiled and (loss is None or optimizer is None):
+        raise UsageError(
+            f"{model.name!r} is not compiled. Say how it will be trained: memfit.estimate(model, data, "
+            "loss='mse', optimizer='adam'), or call model.compile(optimizer, loss) before."
+        )
+    losses = internals.compiled_loss(model) if loss is None else internals.make_compiled_loss(model, loss)
+    return Subject(
+        model=model,
+        losses=losses,
+        optimizer=model.optimizer if optimizer is None else keras.optimizers.get(optimizer),
+    )
+
+
+def measure_growth(
+    subject: Subject,
+    batches: Batches,
+    *,
+    is_training: bool = True,
+    is_split: bool = False,
+    num_recordings: int = NUM_RECORDINGS,
+) -> Growth:
+    """How the bytes and the seconds of a step grow with its batch, measured at a few tiny ones.
+
+    Args:
+        subject: The model; `find_subject` makes it.
+        batches: What it is trained on; `describe` makes it.
+        is_training: Whether to measure a training step rather than a validation step.
+        is_split: Whether the step runs in micro-batches. The growth is then that of the micro-batch, and
+            `Growth.predict` takes the batch beside it.
+        num_recordings: How often the largest of the tiny steps is recorded.
+
+    Returns:
+        A `Growth`: `growth.predict(64)` is the peak at 64 examples, with its interval.
+
+    Raises:
+        UsageError: If the model does not take the data.
+        SetupError: If the device has no meter that tells of every buffer.
+    """
+    check_meter()
+    model = subject.model
+    with shadowed(model, subject.optimizer if is_training else None) as shadow:
+        probe = _Probe(subject, batches, shadow, is_split=is_split)
+        lengths = probe.choose_lengths()
+        spans = tuple(probe.span(length, num_recordings) for length in lengths)
+        slots = [] if shadow is None else shadow.optimizer.variables
+        return Growth(
+            spans=spans,
+            weights=_sizes(model.variables),
+            slots=_sizes(slots),
+            metrics=_sizes(model.metrics_variables),
+            gradient_bytes=sum(_sizes(model.trainable_variables)),
+            inputs=batches.input_sizes(),
+            is_split=is_split,
+            probes=tuple(_in_words(batch, length) for length in lengths for batch in PROBE_BATCHES),
+        )
+
+
+def check_meter() -> None:
+    """Refuses to go on where no allocator tells of every buffer.
+
+    Raises:
+        SetupError: If so.
+    """
+    if not device_tf.has_true_meter() and not tf.config.list_logical_devices("GPU"):
+        raise SetupError(
+            "TensorFlow's default CPU allocator does not tell what a step holds. Import memfit before the "
+            "first TensorFlow op (building a Keras model is one), and leave MEMFIT_CPU_ALLOCATOR unset."
+        )
+
+
+class _Probe:
+    """A step that is traced once and recorded at several shapes.
+
+    Args:
+        subject: What is trained.
+        batches: On what.
+        shadow: What stands in for its optimizer; `None` for a validation step.
+        is_split: Whether in micro-batches.
+    """
+
+    def __init__(self, subject: Subject, batches: Batches, shadow: Shadow | None, *, is_split: bool) -> None:
+        self._batches = batches
+        self._micro_batch = tf.Variable(1, trainable=False) if is_split else None
+        self._is_gpu = bool(tf.config.list_logical_devices("GPU"))
+        step = _step(subject, shadow, self._micro_batch)
+        is_any_length = (batches.length or 0) > FULL_LENGTH
+        model = subject.model
+        self._function: Callable[..., Any] = (
+            (lambda *batch: step(batch))
+            if model.compiled and model.run_eagerly
+            else tf.function(
+                lambda *batch: step(batch),
+                input_signature=batches.signature(is_any_length=is_any_length),
+                jit_compile=bool(model.compiled and model.jit_compile) or None,
+                autograph=False,
+            )
+        )
+        self._name = model.name
+
+    def choose_lengths(self) -> tuple[int | None, ...]:
+        """The length that was asked for; or, where recording it would take long, two shorter ones."""
+        length = self._batches.length
+        if length is None or length <= FULL_LENGTH:
+            return (length,)
+        first, second = FULL_LENGTH // 4, FULL_LENGTH // 2
+        counts = [len(self._record(self._call(2, each)).buffers) for each in (first, second)]
+        per_step = (counts[1] - counts[0]) / (second - first)
+        # Without a loop over time, a long step has no more buffers than a short one.
+        if counts[0] + per_step * (length - first) <= MOST_BUFFERS:
+            return (length,)
+        longest = max(second, int(first + (MOST_BUFFERS / 2 - counts[0]) / per_step))
+        return (longest // 2, longest)
+
+    def span(self, length: int | None, num_recordings: int) -> Span:
+        """What the step takes at one length."""
+        found: dict[int, list[Timeline]] = {}
+        seconds: dict[int, float] = {}
+        for batch in PROBE_BATCHES:
+            call = self._call(batch, length)
+            seconds[batch] = min(_timed(call) for _ in range(NUM_TIMED))
+            repeats = num_recordings if batch == PROBE_BATCHES[-1] else 1
+            found[batch] = [self._record(call) for _ in range(repeats)]
+        *smaller, base = PROBE_BATCHES
+        others = {batch: found[batch][0] for batch in smaller}
+        recordings = tuple(record(timeline, base, others) for timeline in found[base])
+        slope = max(0.0, (seconds[base] - seconds[smaller[0]]) / (base - smaller[0]))
+        law = Law(fixed=max(0.0, seconds[base] - slope * base), linear=slope)
+        return Span(length=length, recordings=recordings, seconds=law)
+
+    def _call(self, batch: int, length: int | None) -> Callable[[], Any]:
+        if self._micro_batch is not None:
+            self._micro_batch.assign(batch)
+        data = self._batches.make(batch if self._micro_batch is None else 2 * batch, length)
+        call = partial(self._function, *data)
+        try:
+            call()
+        except MemfitError:
+            raise
+        except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
+            shapes = ", ".join(
+                f"{leaf.name} [batch, {', '.join(map(str, leaf.shape))}]" for leaf in self._batches.leaves
+            )
+            raise UsageError(
+                f"{self._name!r} cannot be trained on batches of {shapes}: {str(error).splitlines()[0]} "
+                "Check the data's shapes against model.summary() and the loss."
+            ) from error
+        return call
+
+    def _record(self, call: Callable[[], Any]) -> Timeline:
+        return record_step(call, is_gpu=self._is_gpu)
+
+
+def _step(subject: Subject, shadow: Shadow | None, micro_batch: Any) -> Callable[[Any], Any]:
+    model = subject.model
+    if shadow is None:
+        if model.compiled:
+            return lambda batch: model.test_step(batch)
+        trainee = Trainee(model=model, losses=subject.losses, optimizer=None, has_metrics=False)
+        return lambda batch: evaluate(trainee, keras.utils.unpack_x_y_sample_weight(batch), 2**30)
+    if model.compiled and micro_batch is None:
+        return lambda batch: model.train_step(batch)
+    if model.compiled:
+        return split_train_step(model, micro_batch)
+    trainee = Trainee(model=model, losses=subject.losses, optimizer=shadow, has_metrics=False)
+    return lambda batch: train(
+        trainee,
+        keras.utils.unpack_x_y_sample_weight(batch),
+        None if micro_batch is None else micro_batch.read_value(),
+    )
+
+
+def _timed(call: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    tf.nest.map_structure(lambda leaf: leaf.numpy(), call())
+    return time.perf_counter() - start
+
+
+def _sizes(variables: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(
+        int(np.prod(each.shape, dtype=np.int64)) * tf.as_dtype(each.dtype).size for each in variables
+    )
+
+
+def _in_words(batch: int, length: int | None) -> str:
+    return f"batch {batch}" if length is None else f"batch {batch}, length {length}"

@@ -1,0 +1,83 @@
+"""Records what a step takes from the device's allocator, buffer by buffer, with TensorFlow's own profiler.
+
+Only the CPU's best-fit allocator and those of GPUs tell of every buffer.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import tensorflow as tf
+
+from memfit.errors import SetupError
+from memfit.estimating.internals_tf import read_profile
+from memfit.estimating.timeline import Event, Timeline, timeline_of
+
+BIRTH: Final = "MemoryAllocation"
+DEATH: Final = "MemoryDeallocation"
+# Level 2 is the lowest that tells of allocations.
+OPTIONS: Final = tf.profiler.experimental.ProfilerOptions(
+    host_tracer_level=2, python_tracer_level=0, device_tracer_level=0
+)
+
+
+def record_step(step: Callable[[], Any], *, is_gpu: bool = False) -> Timeline:
+    """What a call takes from the allocator of the CPU, or of the GPUs.
+
+    Raises:
+        SetupError: If TensorFlow's profiler is in use, or tells nothing.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            tf.profiler.experimental.start(folder, OPTIONS)
+        except tf.errors.AlreadyExistsError:
+            raise SetupError(
+                "TensorFlow's profiler is in use, and memfit needs it to see what a step holds. Stop it "
+                "first: tf.profiler.experimental.stop()"
+            ) from None
+        try:
+            result = step()
+            tf.nest.map_structure(lambda leaf: leaf.numpy(), result)
+        finally:
+            tf.profiler.experimental.stop()
+        events = [
+            event for path in Path(folder).rglob("*.xplane.pb") for event in _events(path, is_gpu=is_gpu)
+        ]
+    return timeline_of(events)
+
+
+def _events(path: Path, *, is_gpu: bool) -> Iterator[Event]:
+    space = read_profile(path.read_bytes())
+    for plane in space.planes:
+        names = {key: value.name for key, value in plane.event_metadata.items()}
+        wanted = {key: name == BIRTH for key, name in names.items() if name in (BIRTH, DEATH)}
+        fields = {value.name: key for key, value in plane.stat_metadata.items()}
+        texts = {key: value.name for key, value in plane.stat_metadata.items()}
+        for line in plane.lines:
+            start = line.timestamp_ns * 1000
+            for event in line.events:
+                if event.metadata_id in wanted:
+                    stats = {stat.metadata_id: stat for stat in event.stats}
+                    name = _text(stats.get(fields.get("allocator_name")), texts)
+                    if name.startswith("GPU") != is_gpu:
+                        continue
+                    yield Event(
+                        at=start + event.offset_ps,
+                        is_birth=wanted[event.metadata_id],
+                        address=_number(stats.get(fields.get("addr"))),
+                        num_bytes=_number(stats.get(fields.get("requested_bytes"))),
+                        op=_text(stats.get(fields.get("tf_op")), texts),
+                    )
+
+
+def _number(stat: Any) -> int:
+    return 0 if stat is None else int(stat.int64_value or stat.uint64_value)
+
+
+def _text(stat: Any, texts: dict[int, str]) -> str:
+    if stat is None:
+        return ""
+    return str(texts.get(stat.ref_value, "") if stat.ref_value else stat.str_value)
