@@ -177,3 +177,18 @@ def test_the_region_is_taken_before_the_first_op_and_never_seen() -> None:
     unseen, current = run_python(REGION).splitlines()
     assert unseen == "True"
     assert int(current) == pytest.approx(150 * MIB, rel=0.01)
+
+
+def test_a_budget_for_a_fit_without_a_true_meter_is_said_to_have_no_effect() -> None:
+    said = run_python(
+        f"""{LATE}
+import warnings, keras
+model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+with warnings.catch_warnings(record=True) as caught:
+    memfit.fit(model, tf.ones([4, 2]), tf.ones([4, 1]), budget="1GiB", verbose=0)
+print(*(warning.message for warning in caught))
+"""
+    )
+    assert "budget='1GiB' has no effect on this run" in said
+    assert "Import memfit before the first TensorFlow op." in said

@@ -215,14 +215,22 @@ class FinishedCallbacks(keras.callbacks.CallbackList):
     """For a run that is complete: the model and the History as they were at its end.
 
     Args:
+        callbacks: Which are to know how the run ended.
         final: The end of the run.
         state: Of that end.
         folder: For an error.
         options: For Keras's `CallbackList`.
     """
 
-    def __init__(self, final: Stored, state: RunState, folder: Path, options: dict[str, Any]) -> None:
-        super().__init__([], **options)
+    def __init__(
+        self,
+        callbacks: list[keras.callbacks.Callback],
+        final: Stored,
+        state: RunState,
+        folder: Path,
+        options: dict[str, Any],
+    ) -> None:
+        super().__init__(callbacks, **options)
         self._final, self._state, self._folder = final, state, folder
 
     def on_train_begin(self, logs: Any = None) -> None:

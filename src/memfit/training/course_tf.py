@@ -65,7 +65,13 @@ class Course:
             self._handle = None
 
     def survive(
-        self, where: str, num_examples: int | None, attempt: Callable[[], T], roll_back: Callable[[], None]
+        self,
+        where: str,
+        num_examples: int | None,
+        attempt: Callable[[], T],
+        roll_back: Callable[[], None],
+        *,
+        died_of: Request | None = None,
     ) -> T:
         """What `attempt` returns, under whichever plan it fits.
 
@@ -74,19 +80,22 @@ class Course:
             num_examples: Examples in the batch; `None` if unknown.
             attempt: Does the work, by the plan that holds when it is called.
             roll_back: Undoes an attempt that died.
+            died_of: What a first attempt could not get, if one was made already; it is to be undone.
 
         Raises:
             OutOfMemoryError: If nothing is left to try; the last attempt is undone.
         """
         while True:
-            result, request = _try(attempt)
-            if request is None:
+            if died_of is None:
+                result, died_of = _try(attempt)
+            if died_of is None:
                 self._tried.clear()
                 return result  # type: ignore[return-value]
             # Outside of the except block: the traceback is gone, so collecting frees what the attempt held.
             gc.collect()
             roll_back()
-            self._fall_back(where, num_examples, request)
+            self._fall_back(where, num_examples, died_of)
+            died_of = None
 
     def next_plan(self, where: str, num_examples: int | None) -> Plan | None:
         """The plan that would be taken if memory ran out now."""

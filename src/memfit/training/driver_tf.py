@@ -1,23 +1,25 @@
 """The functions that run one batch, in the place of Keras's own, while `memfit.fit` lasts.
 
 Keras's `fit` calls `model.train_function` with its iterator, and `test_function` and `predict_function`
-likewise. These take the batch out of the iterator first, so that it can be run again, and then call what
-Keras would have called.
+likewise. These keep the batch and the state before it, so that it can be run again, and then run what Keras
+would have run: in one call of TensorFlow where Keras makes one, since calls cost time.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 import keras
 import tensorflow as tf
 
 from memfit.errors import LossError, MemfitWarning, UsageError
 from memfit.measuring import device_tf
-from memfit.records import Meter, Outcome, Plan
+from memfit.measuring.oom import is_device_oom, read_error
+from memfit.records import Meter, Outcome, Plan, Request, Run
 from memfit.splitting import internals_tf as internals
 from memfit.splitting.checking_tf import why_not_evaluate, why_not_predict, why_not_train
 from memfit.splitting.slicing_tf import num_examples, take
@@ -25,6 +27,7 @@ from memfit.splitting.step_tf import split_test_step, split_train_step
 from memfit.training import checking
 from memfit.training.course_tf import Course
 from memfit.training.fallbacks import EVALUATION, PREDICTION, TRAINING, describe
+from memfit.training.holding_tf import Hold
 from memfit.training.journal import Journal
 from memfit.training.state_tf import State
 from memfit.units import format_bytes
@@ -56,12 +59,12 @@ class Driver:
         self._is_nan_watched = is_nan_watched
         self._functions: dict[tuple[str, bool, str], Callable[[Any], Any]] = {}
         self._sizes = {where: _size_variable() for where in (TRAINING, EVALUATION)}
-        self._iterator: Any = None
+        self._iterator: weakref.ref[Any] | None = None
         self._spec: Any = None
         self._spec_text = ""
         self._segment = plan.time_segment
         self._state: State | None = None
-        self._fetch: Any = None
+        self._hold = Hold()
         self._num_metric_variables = 0
 
     def __enter__(self) -> Driver:
@@ -76,6 +79,7 @@ class Driver:
 
     def __exit__(self, *_: object) -> None:
         self.course.end()
+        self._hold.close()
         self._iterator = None
         is_plain = self._segment is None and self.course.plan.time_segment is None
         for name, function in self._previous.items():
@@ -101,38 +105,38 @@ class Driver:
     # Training
 
     def _train(self, iterator: Iterator[Any]) -> Any:
+        try:
+            return self._execute(iterator, self._train_next)
+        except (StopIteration, tf.errors.OutOfRangeError):
+            if self.journal.num_steps == 0:
+                raise UsageError(EMPTY) from None
+            raise
+
+    def _execute(self, iterator: Iterator[Any], run_next: Callable[[Iterator[Any]], Any]) -> Any:
+        """As many steps as Keras makes in one call, or what is left of the data."""
         logs = None
         for _ in range(self._model.steps_per_execution):
             try:
-                batch, values = self._next(iterator)
+                logs = run_next(iterator)
             except (StopIteration, tf.errors.OutOfRangeError):
-                if self.journal.num_steps == 0:
-                    raise UsageError(EMPTY) from None
                 if logs is None:
                     raise
                 break
-            logs = self._train_on(batch, values)
         return logs
 
-    def _train_on(self, batch: Any, values: list[tf.Tensor]) -> Any:
-        num = _num_examples(batch)
-        if self.journal.num_steps == 0:
-            checking.check_first_batch(self.course.plan, num_examples=num)
-        logs = self.course.survive(
-            TRAINING, num, lambda: self._function(TRAINING, num)(batch), lambda: self._roll_back(values)
-        )
-        self._check_loss(logs, values)
+    def _train_next(self, iterator: Iterator[Any]) -> Any:
+        num, logs = self._run_next(TRAINING, iterator)
         self.journal.num_steps += 1
         self.journal.num_samples += num or 0
         if self._budget_bytes is not None:
             self._check_peak(num)
         return logs
 
-    def _check_loss(self, logs: Any, values: list[tf.Tensor]) -> None:
-        loss = logs.get("loss") if self._is_nan_watched and isinstance(logs, dict) else None
+    def _check_loss(self, logs: Any, values: Callable[[], list[tf.Tensor]]) -> None:
+        loss = _watched_loss(logs) if self._is_nan_watched else None
         if loss is None or not math.isnan(float(loss)):
             return
-        self._roll_back(values)
+        self._roll_back(values())
         error = LossError(
             f"the loss is not a number at step {self.journal.num_steps} (epoch {self.journal.epoch}). The "
             "model is as it was before that step. Lower the learning rate, clip the gradients "
@@ -165,22 +169,7 @@ class Driver:
     # Evaluation and prediction
 
     def _test(self, iterator: Iterator[Any]) -> Any:
-        logs = None
-        for _ in range(self._model.steps_per_execution):
-            try:
-                batch, values = self._next(iterator)
-            except (StopIteration, tf.errors.OutOfRangeError):
-                if logs is None:
-                    raise
-                break
-            num = _num_examples(batch)
-            logs = self._test_on(batch, values, num)
-        return logs
-
-    def _test_on(self, batch: Any, values: list[tf.Tensor], num: int | None) -> Any:
-        return self.course.survive(
-            EVALUATION, num, lambda: self._function(EVALUATION, num)(batch), lambda: self._roll_back(values)
-        )
+        return self._execute(iterator, lambda source: self._run_next(EVALUATION, source)[1])
 
     def _predict(self, batches: list[Any]) -> Any:
         num = max(filter(None, map(_num_examples, batches)), default=None)
@@ -202,40 +191,115 @@ class Driver:
         ]
         return keras.tree.map_structure(lambda *parts: tf.concat(parts, 0), *pieces)
 
+    # One batch
+
+    def _run_next(self, where: str, iterator: Iterator[Any]) -> tuple[int | None, Any]:
+        """Runs the next batch: how many examples it had, and what Keras logs."""
+        self._meet(iterator)
+        if not self._is_held(where):
+            batch = next(iterator)
+            return self._run(where, batch, self._look(batch).read())
+        try:
+            num, logs = self._held_function(where)(iterator)
+        except Exception as error:
+            held = self._hold.take()
+            if held is None or not is_device_oom(error):
+                raise
+            request = read_error(error)
+        else:
+            if where == TRAINING:
+                self._check_loss(logs, lambda: self._hold.take()[1])
+            return int(num), logs
+        # Outside of the except block, so that the traceback is gone and with it all that the step held.
+        batch, values = held
+        return self._run(where, batch, values, died_of=request)
+
+    def _run(
+        self, where: str, batch: Any, values: list[tf.Tensor], died_of: Request | None = None
+    ) -> tuple[int | None, Any]:
+        """Runs a batch that is there already; `died_of` says that a first attempt has failed."""
+        num = _num_examples(batch)
+        if where == TRAINING and self.journal.num_steps == 0:
+            checking.check_first_batch(self.course.plan, num_examples=num)
+        logs = self.course.survive(
+            where,
+            num,
+            lambda: self._function(where, num)(batch),
+            lambda: self._roll_back(values),
+            died_of=died_of,
+        )
+        if where == TRAINING:
+            self._check_loss(logs, lambda: values)
+        return num, logs
+
+    def _meet(self, iterator: Iterator[Any]) -> None:
+        """Looks at an iterator once; what is known of all its batches is the same until the next one."""
+        if not _is_plain(iterator):
+            self._iterator, self._spec, self._spec_text = None, None, ""
+        elif self._iterator is None or iterator is not self._iterator():
+            # Not kept alive: it is for Keras to end it, which can take a second.
+            self._iterator = weakref.ref(iterator)
+            self._spec = iterator.element_spec
+            self._spec_text = repr(self._spec)
+
+    def _is_held(self, where: str) -> bool:
+        """Whether a batch is taken from the data by the function that runs it, as Keras does it.
+
+        Not the first one, which tells what state there is; nor one that may have to be split, since its
+        number of examples decides.
+        """
+        if self._spec is None or self._state is None or self._model.run_eagerly:
+            return False
+        return self._micro_batch(where) is None
+
+    def _micro_batch(self, where: str) -> int | None:
+        plan = self.course.plan
+        return plan.micro_batch if where == TRAINING else plan.evaluation_micro_batch
+
     # Functions and state
 
     def _function(self, where: str, num: int | None) -> Callable[[Any], Any]:
-        plan, model = self.course.plan, self._model
-        micro_batch = plan.micro_batch if where == TRAINING else plan.evaluation_micro_batch
+        """Keras's own function of one batch, split where the plan says so."""
+        micro_batch = self._micro_batch(where)
         is_split = micro_batch is not None and (num is None or num > micro_batch)
         key = (where, is_split, self._spec_text)
         if key not in self._functions:
-            step = model.train_step if where == TRAINING else model.test_step
-            if is_split:
-                make = split_train_step if where == TRAINING else split_test_step
-                step = make(model, self._sizes[where])
-            self._functions[key] = internals.make_function(model, step, self._spec)
+            make = split_train_step if where == TRAINING else split_test_step
+            step = make(self._model, self._sizes[where]) if is_split else self._step(where)
+            self._functions[key] = internals.make_function(self._model, step, self._spec)
         if is_split:
             self._sizes[where].assign(micro_batch)
         return self._functions[key]
 
-    def _next(self, iterator: Iterator[Any]) -> tuple[Any, list[tf.Tensor]]:
-        """The next batch, and the state before it. Both in one call of TensorFlow, since calls cost time."""
-        if iterator is not self._iterator:
-            self._iterator = iterator
-            self._spec = getattr(iterator, "element_spec", None) if _is_plain(iterator) else None
-            self._spec_text = repr(self._spec)
-        if self._state is None or not _is_plain(iterator):
-            batch = next(iterator)
-            return batch, self._look(batch).read()
-        if self._fetch is None:
-            self._look(None)
-            state = self._state
-            self._fetch = tf.function(
-                lambda source: (source.get_next(), state.read()), reduce_retracing=True, autograph=False
-            )
-        batch, values = self._fetch(iterator)
-        return batch, values
+    def _held_function(self, where: str) -> Callable[[Any], Any]:
+        """A function of an iterator that holds the batch and the state for as long as it runs.
+
+        A loss that is not a number leaves them held: then Python takes them to go back.
+        """
+        key = (where, False, f"held {self._spec_text}")
+        if key not in self._functions:
+            state, hold = self._look(None), self._hold
+            keras_function = internals.make_function(self._model, self._step(where))
+            is_nan_watched = self._is_nan_watched and where == TRAINING
+
+            def run(iterator: Any) -> tuple[Any, Any]:
+                batch = iterator.get_next()
+                with tf.control_dependencies([hold.put((batch, state.read()))]):
+                    logs = keras_function(batch)
+                with tf.control_dependencies(tf.nest.flatten(logs)):
+                    loss = _watched_loss(logs) if is_nan_watched else None
+                    if loss is None:
+                        hold.drop()
+                    else:
+                        tf.cond(tf.math.is_nan(loss), tf.no_op, hold.drop)
+                return num_examples(batch), logs
+
+            self._functions[key] = tf.function(run, reduce_retracing=True, autograph=False)
+        return self._functions[key]
+
+    def _step(self, where: str) -> Callable[[Any], Any]:
+        step: Callable[[Any], Any] = self._model.train_step if where == TRAINING else self._model.test_step
+        return step
 
     def _look(self, batch: Any) -> State:
         """Finds the variables. Metrics have theirs only after the first batch."""
@@ -257,22 +321,28 @@ class Driver:
 
 
 class Watch(keras.callbacks.Callback):
-    """Keeps the journal's epochs and peaks.
+    """Keeps the journal's epochs and peaks, and remembers journal and plan for a run that goes on later.
 
     Args:
-        journal: The journal.
+        driver: Has the journal and the plan.
     """
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, driver: Driver) -> None:
         super().__init__()
-        self._journal = journal
+        self._course, self._journal = driver.course, driver.journal
+        self._given = driver.course.plan
 
     def get_state(self) -> dict[str, Any]:
-        """What a resumed run has to put back: nothing, the journal is that of one process."""
-        return {}
+        """What a run that goes on has to know: what was done, under which plan, and which one was given."""
+        run = self._journal.close(self._course.plan, Outcome.OK)
+        return {"given": self._given.to_dict(), "run": run.to_dict()}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Takes back what `get_state` gave."""
+        """Counts on, under the plan that held last; unless another one was given since."""
+        run = Run.from_dict(state["run"])
+        if Plan.from_dict(state["given"]) == self._given and run.plan != self._course.plan:
+            self._course.take(run.plan)
+        self._journal.go_on_from(run)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
         """Begins a new peak."""
@@ -292,7 +362,11 @@ def read_peak() -> int | None:
     return max((each.peak_bytes for each in figures), default=None)
 
 
-def _is_plain(iterator: Any) -> bool:
+def _watched_loss(logs: Any) -> Any:
+    return logs.get("loss") if isinstance(logs, dict) else None
+
+
+def _is_plain(iterator: Any) -> TypeGuard[tf.data.Iterator]:
     return isinstance(iterator, tf.data.Iterator) and not isinstance(
         iterator, tf.distribute.DistributedIterator
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Generator, Iterable
 from typing import Any
 
@@ -9,12 +10,12 @@ import keras
 import tensorflow as tf
 
 from memfit.budgeting.budget import budget as find_budget
-from memfit.errors import UsageError
+from memfit.errors import MemfitWarning, UsageError
 from memfit.records import Outcome, Plan, Run
 from memfit.splitting import internals_tf as internals
 from memfit.splitting.checking_tf import why_not_evaluate, why_not_train
 from memfit.training import checking
-from memfit.training.driver_tf import Driver, Watch
+from memfit.training.driver_tf import Driver, Watch, read_peak
 from memfit.training.resuming_tf import resumable_fit
 
 
@@ -68,21 +69,34 @@ def fit(
     driver = Driver(
         model,
         prepared,
-        budget_bytes=None if budget is None else find_budget(budget).device_bytes,
+        budget_bytes=_soft_line(budget),
         is_nan_watched=_is_nan_watched(model, callbacks),
     )
-    watch = Watch(driver.journal)
+    watch = Watch(driver)
 
     def drive(x: Any, y: Any, arguments: dict[str, Any], callbacks: Any) -> Any:
         return model.fit(x, y, callbacks=callbacks, **arguments)
 
     with driver:
-        callbacks = _joined(callbacks, watch)
         if resume is None:
-            history = drive(x, y, arguments, callbacks)
+            history = drive(x, y, arguments, _joined(callbacks, watch))
         else:
-            history = resumable_fit(model, drive, x, y, resume, {**arguments, "callbacks": callbacks})
+            given = {**arguments, "callbacks": callbacks}
+            history = resumable_fit(model, drive, x, y, resume, given, watch=watch)
     return driver.journal.close(driver.course.plan, Outcome.OK, history)
+
+
+def _soft_line(budget: str | int | None) -> int | None:
+    if budget is None:
+        return None
+    if read_peak() is None:
+        warnings.warn(
+            f"budget={budget!r} has no effect on this run: no device here has a true meter, so nobody can "
+            "tell when a step goes over it. Import memfit before the first TensorFlow op.",
+            MemfitWarning,
+            stacklevel=3,
+        )
+    return find_budget(budget).device_bytes
 
 
 def _check_model(model: Any, plan: Plan) -> None:

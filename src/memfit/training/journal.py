@@ -57,6 +57,15 @@ class Journal:
         """Records that another plan holds from the next step to be made on."""
         self.plan_changes.append(PlanChange(step=self.num_steps, plan=plan))
 
+    def go_on_from(self, run: Run) -> None:
+        """Counts on from a run that was cut off."""
+        self.num_steps = run.num_steps
+        self.num_samples = run.num_samples
+        self.peak_bytes = list(run.peak_bytes)
+        self.incidents = list(run.incidents)
+        self.plan_changes = list(run.plan_changes)
+        self.started_seconds = time.perf_counter() - run.seconds
+
     def close(self, plan: Plan, outcome: Outcome, history: Any = None) -> Run:
         """The record of the run."""
         return Run(

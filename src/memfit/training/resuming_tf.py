@@ -42,6 +42,7 @@ def resumable_fit(
     y: Any,
     resume: str | Path | Resume,
     arguments: dict[str, Any],
+    watch: keras.callbacks.Callback | None = None,
 ) -> keras.callbacks.History:
     """Trains as `model.fit` would, and after a kill goes on where the last checkpoint was.
 
@@ -54,6 +55,7 @@ def resumable_fit(
         y: Targets, where `x` does not hold them.
         resume: The folder of this run, or a `Resume` that says how often, too.
         arguments: All other arguments of `model.fit`.
+        watch: A callback beside the user's that is told of a run that is complete already, too.
 
     Returns:
         The History of the whole run, not only of this process.
@@ -91,7 +93,9 @@ def resumable_fit(
             state = _read_state(stored)
             check_run(state.identity, compared, data, memfit.__version__, store.folder)
         session = Session(settings=settings, store=store, stored=stored, state=state)
-        run = _Run(model=model, session=session, lengths=lengths, arguments=arguments, users=users)
+        run = _Run(
+            model=model, session=session, lengths=lengths, arguments=arguments, users=users, watch=watch
+        )
         return run.drive(drive, source)
     finally:
         store.close()
@@ -106,6 +110,7 @@ class _Run:
     lengths: Lengths
     arguments: dict[str, Any]
     users: list[keras.callbacks.Callback]
+    watch: keras.callbacks.Callback | None
 
     def drive(self, drive: Drive, source: Source) -> keras.callbacks.History:
         state, store = self.session.state, self.session.store
@@ -136,10 +141,11 @@ class _Run:
             "epochs": self.num_epochs,
             "steps": self.lengths.steps_per_epoch or self.lengths.num_batches,
         }
+        watch = [] if self.watch is None else [self.watch]
         if final is not None:
-            return FinishedCallbacks(final, _read_state(final), self.session.store.folder, options)
+            return FinishedCallbacks(watch, final, _read_state(final), self.session.store.folder, options)
         CallbackStates(self.users).warn_of_what_starts_anew()
-        return CheckpointingCallbacks(self.users, self.session, feed, self.num_epochs, options)
+        return CheckpointingCallbacks([*self.users, *watch], self.session, feed, self.num_epochs, options)
 
     def _say(self, *, is_over: bool) -> None:
         if self.session.stored is None or self.arguments.get("verbose", "auto") == 0:

@@ -1,6 +1,8 @@
 """An out-of-memory anywhere in a step is undone without a trace, and the same batch is run again."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -14,7 +16,7 @@ from tests.contract.training import targets
 from tests.contract.training.faults import FAULT, PLACES, everything, make_data, make_model
 
 ALLOW = "split_batch_norm"
-LARGE, SMALL = memfit.Plan(micro_batch=4), memfit.Plan(micro_batch=3)
+WHOLE, LARGE, SMALL = memfit.Plan(), memfit.Plan(micro_batch=4), memfit.Plan(micro_batch=3)
 STEPS_AN_EPOCH, BATCH_SIZE = 3, 8
 
 
@@ -57,14 +59,24 @@ def unharmed(first_plan: memfit.Plan) -> tuple[list[Any], dict[str, Any], Any]:
     return everything(model), run.history.history, predicts.predicted
 
 
-# The second op of the place, where it has several: in the middle of the loop over micro-batches.
-@pytest.mark.parametrize("place", ["forward", "backward", "optimizer", "metrics"])
-def test_a_step_that_died_leaves_no_trace(place: str) -> None:
-    expected, logs, _ = unharmed(LARGE)
+# The second op of the place, where a step has several: in the middle of the loop over micro-batches or slots.
+@pytest.mark.parametrize(
+    ("first_plan", "place", "countdown"),
+    [
+        (LARGE, "forward", 2),
+        (LARGE, "backward", 2),
+        (LARGE, "optimizer", 2),
+        (LARGE, "metrics", 2),
+        (WHOLE, "backward", 1),
+        (WHOLE, "optimizer", 2),
+    ],
+)
+def test_a_step_that_died_leaves_no_trace(first_plan: memfit.Plan, place: str, countdown: int) -> None:
+    expected, logs, _ = unharmed(first_plan)
     model = make_model()
-    plan = memfit.Plan(micro_batch=4, fallbacks=(SMALL,))
+    plan = replace(first_plan, fallbacks=(SMALL,))
     with pytest.warns(memfit.MemfitWarning, match="the batch is run again with micro-batches of 3"):
-        run = fit(model, plan, epochs=2, callbacks=[ArmsAt(1, place, 2)])
+        run = fit(model, plan, epochs=2, callbacks=[ArmsAt(1, place, countdown)])
     assert FAULT.num_raised == 1
     for one, other in zip(everything(model), expected, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -104,6 +116,31 @@ def test_validation_and_prediction_go_on_in_halves() -> None:
         np.testing.assert_allclose(predicts.predicted, predicted, rtol=1e-5)
         for key, values in run.history.history.items():
             np.testing.assert_allclose(values, logs[key], rtol=1e-5)
+
+
+class CutOff(keras.callbacks.Callback):
+    """Ends a run as a kill would, but not where it is resumed."""
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        if int(self.model.optimizer.iterations) == STEPS_AN_EPOCH + 1:
+            raise KeyboardInterrupt
+
+
+def test_a_run_that_goes_on_remembers_the_plan_that_held_and_what_went_wrong(tmp_path: Path) -> None:
+    plan = replace(LARGE, fallbacks=(SMALL,))
+    resume = memfit.Resume(tmp_path, every_steps=1)
+    FAULT.arm("backward", 3)
+    with pytest.warns(memfit.MemfitWarning), pytest.raises(KeyboardInterrupt):
+        fit(make_model(), plan, epochs=2, resume=resume, callbacks=[CutOff()])
+    for _ in range(2):  # the second time it is complete already
+        run = fit(make_model(), plan, epochs=2, resume=resume)
+        assert run.plan.micro_batch == 3
+        assert [change.plan.micro_batch for change in run.plan_changes] == [3]
+        assert [incident.step for incident in run.incidents] == [1]
+        assert (run.num_steps, run.num_samples) == (2 * STEPS_AN_EPOCH, 48)
+    other = fit(make_model(), LARGE, epochs=3, resume=resume)
+    assert other.plan.micro_batch == 4
+    assert other.num_steps == 3 * STEPS_AN_EPOCH
 
 
 def test_nothing_left_is_an_error_with_the_model_as_after_the_last_good_step() -> None:
