@@ -14,6 +14,7 @@ from memfit.budgeting import allocator
 if TYPE_CHECKING:
     from memfit.budgeting.budget import budget
     from memfit.errors import (
+        BudgetError,
         LossError,
         MemfitError,
         MemfitWarning,
@@ -29,8 +30,10 @@ if TYPE_CHECKING:
     from memfit.measuring.reading import read_memory, reset_peak
     from memfit.measuring.setup import setup
     from memfit.measuring.trial import measure
+    from memfit.planning.plan_tf import plan
     from memfit.records import (
         Budget,
+        Considered,
         DeviceReading,
         Estimate,
         EstimatedPart,
@@ -58,6 +61,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Budget",
+    "BudgetError",
+    "Considered",
     "DeviceReading",
     "Estimate",
     "EstimatedPart",
@@ -91,6 +96,7 @@ __all__ = [
     "estimate",
     "fit",
     "measure",
+    "plan",
     "read_memory",
     "reset_peak",
     "setup",
@@ -107,6 +113,7 @@ _HOMES = {
     "estimate": "memfit.estimating.estimate_tf",
     "fit": "memfit.training.fit_tf",
     "measure": "memfit.measuring.trial",
+    "plan": "memfit.planning.plan_tf",
     "read_memory": "memfit.measuring.reading",
     "reset_peak": "memfit.measuring.reading",
     "setup": "memfit.measuring.setup",

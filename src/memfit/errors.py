@@ -51,6 +51,12 @@ class TrialError(MemfitError, RuntimeError):
     """A trial that did not even start, or whose result cannot come back."""
 
 
+class BudgetError(MemfitError, ValueError):
+    """A budget that no plan fits. The message says what the tightest one needs, and what would help."""
+
+    exit_code = 3
+
+
 class OutOfMemoryError(MemfitError, RuntimeError):
     """A step that does not fit, with nothing left to try. The model is as it was after the last good step.
 

@@ -13,7 +13,7 @@ matters, who said so. It decides nothing itself.
 | `Facts` | this machine: devices, allocator, limits, versions |
 | `Profile` | what one training step is made of; today, its recurrent parts |
 | `Setting`, `Effect` | one way to use a strategy, and what that does in bytes and work |
-| `Plan` | how a model is trained in less memory, and what to do if that is not enough |
+| `Plan`, `Considered` | how a model is trained in less memory, and what else could be done |
 | `Incident`, `PlanChange` | what went wrong in a run and what was done; which plan held from when on |
 | `Run` | what `memfit.fit` did: steps, samples, incidents, peaks, history |
 | `Estimate`, `EstimatedPart` | what a training step will take, of what it is made, and who said so |
@@ -35,6 +35,7 @@ from typing import Any, Final, Self
 
 from memfit.decoding import FieldError, decode, encode
 from memfit.errors import RecordError
+from memfit.units import format_bytes, format_seconds
 
 RECORD_VERSION: Final = 1
 
@@ -391,6 +392,13 @@ class Plan(Record):
         allow: What may be done although it changes the mathematics: `"split_batch_norm"`.
         fallbacks: What to do when memory runs out, one after the other. After the last, micro-batches are
             halved.
+        budget_bytes: What it was made to fit; `None` for a plan that was written by hand, and so on below.
+        predicted_bytes: The peak of the device that was predicted from small batches.
+        predicted_seconds: The time of a step that was predicted from small batches.
+        rehearsed_bytes: The peak of a rehearsal: the largest batch, with nothing applied to the model.
+        rehearsed_seconds: The time of that rehearsal.
+        considered: What else could be done, and why it is not.
+        notes: What to know about it, a sentence each.
 
     Example:
     >>> Plan(micro_batch=8, time_segment=32).micro_batch
@@ -404,6 +412,67 @@ class Plan(Record):
     num_parameters: int | None = None
     allow: tuple[str, ...] = ()
     fallbacks: tuple[Plan, ...] = ()
+    budget_bytes: int | None = None
+    predicted_bytes: int | None = None
+    predicted_seconds: float | None = None
+    rehearsed_bytes: int | None = None
+    rehearsed_seconds: float | None = None
+    considered: tuple[Considered, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def in_words(self, *, is_training: bool = True) -> str:
+        """What is done, in a few words; with `is_training=False` in validation, `evaluate` and `predict`.
+
+        Example:
+        >>> Plan(micro_batch=8, time_segment=32).in_words()
+        'micro-batches of 8, time segments of 32'
+        """
+        micro_batch = self.micro_batch if is_training else self.evaluation_micro_batch
+        words = ["whole batches" if micro_batch is None else f"micro-batches of {micro_batch}"]
+        if self.time_segment is not None:
+            words.append(f"time segments of {self.time_segment}")
+        return ", ".join(words)
+
+    def __str__(self) -> str:
+        """A table of what is done, what it takes, and what else was considered."""
+        rows = [("plan", self.in_words())]
+        if self.evaluation_micro_batch is not None:
+            rows.append(("in validation", self.in_words(is_training=False)))
+        if self.batch_size is not None:
+            rows.append(("batch", f"{self.batch_size} examples, as given"))
+        rows.append(("mathematics", f"changed: {', '.join(self.allow)}" if self.allow else "unchanged"))
+        if self.budget_bytes is not None:
+            rows.append(("budget", format_bytes(self.budget_bytes)))
+        rows += [
+            (name, f"{format_bytes(num_bytes)}, {format_seconds(seconds)} a step")
+            for name, num_bytes, seconds in (
+                ("predicted", self.predicted_bytes, self.predicted_seconds),
+                ("rehearsed", self.rehearsed_bytes, self.rehearsed_seconds),
+            )
+            if num_bytes is not None and seconds is not None
+        ]
+        if self.fallbacks:
+            rows.append(("if memory runs out", "; then ".join(each.in_words() for each in self.fallbacks)))
+        width = max(len(name) for name, _ in rows)
+        lines = [f"{name:{width}}  {text}" for name, text in rows]
+        return "\n".join([*lines, *_considered_lines(self.considered), *(f"- {note}" for note in self.notes)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Considered(Record):
+    """Something that a plan could have done.
+
+    Attributes:
+        what: In a few words, such as `"micro-batches of 8"`.
+        peak_bytes: What it takes; `None` where that was not worth finding out.
+        seconds: Its time a step, or `None`.
+        verdict: Why it was taken or not.
+    """
+
+    what: str
+    peak_bytes: int | None
+    seconds: float | None
+    verdict: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -547,6 +616,7 @@ _KINDS: Final[dict[str, type[Record]]] = {
     kind.__name__: kind
     for kind in (
         Budget,
+        Considered,
         DeviceFacts,
         DeviceReading,
         Effect,
@@ -565,6 +635,26 @@ _KINDS: Final[dict[str, type[Record]]] = {
         Setting,
     )
 }
+
+
+def _considered_lines(considered: tuple[Considered, ...]) -> list[str]:
+    """What was considered, as an aligned table with a line above."""
+    cells = [
+        (
+            each.what,
+            "" if each.peak_bytes is None else format_bytes(each.peak_bytes),
+            "" if each.seconds is None else format_seconds(each.seconds),
+            each.verdict,
+        )
+        for each in considered
+    ]
+    if not cells:
+        return []
+    widths = [max(len(row[column]) for row in cells) for column in range(3)]
+    lines = [
+        f"  {row[0]:{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}  {row[3]}" for row in cells
+    ]
+    return ["considered:", *lines]
 
 
 def _number(value: Any) -> Any:

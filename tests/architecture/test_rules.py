@@ -18,6 +18,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("cli",),
     ("training", "report"),
+    ("planning",),
     ("strategies", "estimating"),
     ("rnn", "splitting"),
     ("measuring",),
@@ -103,6 +104,8 @@ def test_every_part_has_its_layer() -> None:
 def test_the_public_names() -> None:
     assert memfit.__all__ == [
         "Budget",
+        "BudgetError",
+        "Considered",
         "DeviceReading",
         "Estimate",
         "EstimatedPart",
@@ -136,6 +139,7 @@ def test_the_public_names() -> None:
         "estimate",
         "fit",
         "measure",
+        "plan",
         "read_memory",
         "reset_peak",
         "setup",

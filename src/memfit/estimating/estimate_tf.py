@@ -57,7 +57,7 @@ def estimate(
     internals.check_versions()
     subject = find_subject(model, loss=loss, optimizer=optimizer)
     batches = describe(model, data, batch_size=batch_size, length=length, loss=loss or _own_loss(model))
-    size = _batch_size(batches.batch_size, batches.num_examples)
+    size = choose_batch_size(batches.batch_size, batches.num_examples)
     growth = measure_growth(subject, batches)
     found = growth.predict(size, length=batches.length)
     evaluated = None
@@ -87,7 +87,8 @@ def estimate(
     )
 
 
-def _batch_size(batch_size: int | None, num_examples: int | None) -> int:
+def choose_batch_size(batch_size: int | None, num_examples: int | None) -> int:
+    """The batch that was asked for, or Keras's own."""
     if batch_size is None:
         if num_examples is None:
             raise UsageError(

@@ -148,7 +148,7 @@ class _Probe:
         self._batches = batches
         self._micro_batch = tf.Variable(1, trainable=False) if is_split else None
         self._is_gpu = bool(tf.config.list_logical_devices("GPU"))
-        step = _step(subject, shadow, self._micro_batch)
+        step = make_step(subject, shadow, self._micro_batch)
         is_any_length = (batches.length or 0) > FULL_LENGTH
         model = subject.model
         self._function: Callable[..., Any] = (
@@ -216,7 +216,8 @@ class _Probe:
         return record_step(call, is_gpu=self._is_gpu)
 
 
-def _step(subject: Subject, shadow: Shadow | None, micro_batch: Any) -> Callable[[Any], Any]:
+def make_step(subject: Subject, shadow: Shadow | None, micro_batch: Any) -> Callable[[Any], Any]:
+    """A step of a batch: in training with what stands in for the optimizer, in validation with `None`."""
     model = subject.model
     if shadow is None:
         if model.compiled:

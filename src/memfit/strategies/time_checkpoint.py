@@ -28,7 +28,7 @@ class TimeCheckpoint:
     >>> part = RecurrentPart(layers=("lstm",), length=1000, state_bytes=2, tape_bytes=8, is_closed_form=True)
     >>> profile = Profile(batch_size=1, recurrent=(part,))
     >>> [setting.value for setting in TimeCheckpoint().settings(profile).settings]
-    [None, 63, 125, 250, 500, 1000]
+    [XX, 63, 125, 250, 500, 1000]
     """
 
     name: Final = NAME
@@ -43,7 +43,7 @@ class TimeCheckpoint:
         length = max(part.length for part in profile.recurrent)
         longest = max(max(_schedule(part, None).lengths) for part in profile.recurrent)
         segments = [segment for parts in PARTS if (segment := -(-length // parts)) > longest]
-        values = (None, *segments, length)
+        values = (longest, *segments, length)
         return Proposal(settings=tuple(Setting(strategy=NAME, value=value) for value in values))
 
     def effect(self, setting: Setting, profile: Profile) -> Effect:

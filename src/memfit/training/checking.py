@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from memfit.errors import UsageError
 from memfit.records import Plan
-
-# What `allow=` may hold, and what it means.
-ALLOWABLE: Final = {"split_batch_norm": "micro-batches although BatchNormalization sees them one at a time"}
+from memfit.strategies.allowing import check_allowed
 
 
 def prepare_plan(plan: Plan | None, allow: str | Iterable[str] = ()) -> Plan:
@@ -21,16 +19,13 @@ def prepare_plan(plan: Plan | None, allow: str | Iterable[str] = ()) -> Plan:
         )
     plan = plan or Plan()
     words = (allow,) if isinstance(allow, str) else tuple(allow)
-    prepared = replace(plan, allow=tuple(dict.fromkeys((*plan.allow, *words))))
+    prepared = replace(plan, allow=check_allowed((*plan.allow, *words)))
     _check(prepared)
     return prepared
 
 
 def _check(plan: Plan) -> None:
-    for word in plan.allow:
-        if word not in ALLOWABLE:
-            choices = ", ".join(f'"{each}" ({meaning})' for each, meaning in ALLOWABLE.items())
-            raise UsageError(f"allow= does not know {word!r}. It takes: {choices}.")
+    check_allowed(plan.allow)
     for name in ("micro_batch", "time_segment", "evaluation_micro_batch", "batch_size"):
         value = getattr(plan, name)
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):

@@ -113,13 +113,13 @@ class Course:
         self._on_change()
 
     def _fall_back(self, where: str, num_examples: int | None, request: Request) -> None:
-        self._tried.append(fallbacks.describe(self.plan, where=where))
+        self._tried.append(self.plan.in_words(is_training=where == fallbacks.TRAINING))
         what = f"out of memory in {where}: {fallbacks.describe_request(request)}."
         plan = self.next_plan(where, num_examples)
         if plan is None:
             self._journal.note(where=where, what=what, action="nothing was left to try.", request=request)
             raise self._error(where, what, request)
-        action = f"the batch is run again with {fallbacks.describe(plan, where=where)}."
+        action = f"the batch is run again with {plan.in_words(is_training=where == fallbacks.TRAINING)}."
         incident = self._journal.note(where=where, what=what, action=action, request=request)
         self.take(plan)
         warnings.warn(

@@ -26,7 +26,7 @@ from memfit.splitting.slicing_tf import num_examples, take
 from memfit.splitting.step_tf import split_test_step, split_train_step
 from memfit.training import checking
 from memfit.training.course_tf import Course
-from memfit.training.fallbacks import EVALUATION, PREDICTION, TRAINING, describe
+from memfit.training.fallbacks import EVALUATION, PREDICTION, TRAINING
 from memfit.training.holding_tf import Hold
 from memfit.training.journal import Journal
 from memfit.training.state_tf import State
@@ -157,7 +157,7 @@ class Driver:
         plan = self.course.next_plan(TRAINING, num)
         action = "nothing is left to try, so training goes on over the budget."
         if plan is not None:
-            action = f"from the next batch on, it is {describe(plan)}."
+            action = f"from the next batch on, it is {plan.in_words()}."
         self.journal.note(where=TRAINING, what=what, action=action, peak_bytes=peak_bytes)
         if plan is None:
             self._budget_bytes = None

@@ -61,18 +61,6 @@ def _is_other(plan: Plan, fallback: Plan, num_examples: int | None) -> bool:
     return under_way(fallback) != under_way(plan)
 
 
-def describe(plan: Plan, *, where: str = TRAINING) -> str:
-    """A plan in a few words.
-
-    Example:
-    >>> describe(Plan(micro_batch=8, time_segment=32))
-    'micro-batches of 8, time segments of 32'
-    """
-    micro_batch = plan.micro_batch if where == TRAINING else plan.evaluation_micro_batch
-    words = "whole batches" if micro_batch is None else f"micro-batches of {micro_batch}"
-    return words if plan.time_segment is None else f"{words}, time segments of {plan.time_segment}"
-
-
 def describe_request(request: Request | None) -> str:
     """What could not be had, as far as it is known.
 

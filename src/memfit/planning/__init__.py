@@ -1,0 +1,1 @@
+"""Chooses the fastest way to train within a budget: `memfit.plan`."""

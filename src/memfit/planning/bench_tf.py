@@ -1,0 +1,161 @@
+"""Runs real training steps under any settings, with nothing applied to the model, and reads the meter.
+
+One function is traced for each way to run the model, for batches of any size.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import tensorflow as tf
+
+from memfit.errors import UsageError
+from memfit.estimating.batches_tf import Batches
+from memfit.estimating.probing_tf import Subject, make_step
+from memfit.estimating.shadow_tf import Shadow, shadowed
+from memfit.measuring import device_tf
+from memfit.measuring.oom import is_device_oom
+from memfit.planning.search import Try
+from memfit.records import Plan, Setting
+from memfit.strategies import ALL
+
+# Steps that are measured; a long one only once.
+NUM_STEPS: Final = 3
+LONG_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """What a strategy is applied to."""
+
+    model: Any
+
+
+class Bench:
+    """A model whose steps can be tried. Make it by `bench`.
+
+    Args:
+        subject: The model and how it is trained.
+        batches: On what.
+        shadow: Stands in for its optimizer.
+    """
+
+    def __init__(self, subject: Subject, batches: Batches, shadow: Shadow) -> None:
+        self._subject, self._batches, self._shadow = subject, batches, shadow
+        self._functions: dict[Any, Callable[..., Any]] = {}
+        self._micro_batch = tf.Variable(1, trainable=False)
+        model = subject.model
+        self.slot_bytes = num_bytes(shadow.optimizer.variables)
+        self.resting_bytes = num_bytes(
+            [*model.variables, *shadow.optimizer.variables, *model.metrics_variables]
+        )
+
+    def run(self, plan: Plan, sizes: tuple[int, ...]) -> list[Try]:
+        """Whole batches of some sizes by a plan, its micro-batches aside."""
+        function = self._function(replace(plan, micro_batch=None))
+        return [self._try(function, size, size) for size in sizes]
+
+    def rehearse(self, plan: Plan, batch_size: int) -> Try | None:
+        """A batch by a plan; `None` if it ran out of memory."""
+        function = self._function(plan)
+        try:
+            return self._try(function, batch_size, plan.micro_batch or batch_size)
+        except Exception as error:
+            if not is_device_oom(error):
+                raise
+            return None
+
+    def evaluate(self, plan: Plan, sizes: tuple[int, ...]) -> list[Try]:
+        """Validation steps of some sizes by a plan."""
+        function = self._function(replace(plan, micro_batch=None), is_training=False)
+        return [self._try(function, size, size) for size in sizes]
+
+    def _function(self, plan: Plan, *, is_training: bool = True) -> Callable[..., Any]:
+        """A step by a plan, made once. It is traced while the plan is applied, and then stays what it is."""
+        settings = settings_of(plan)
+        key = (*settings, plan.micro_batch is not None, is_training)
+        if plan.micro_batch is not None:
+            self._micro_batch.assign(plan.micro_batch)
+        if key not in self._functions:
+            size = None if plan.micro_batch is None else self._micro_batch
+            self._functions[key] = self._made(settings, size, is_training=is_training)
+        return self._functions[key]
+
+    def _made(self, settings: list[Setting], size: Any, *, is_training: bool) -> Callable[..., Any]:
+        model = self._subject.model
+        step = make_step(self._subject, self._shadow if is_training else None, size)
+
+        def run(*batch: Any) -> Any:
+            with ExitStack() as stack:
+                for setting in settings:
+                    strategy = next(each for each in ALL if each.name == setting.strategy)
+                    stack.enter_context(strategy.apply(setting, _Stage(model)))
+                return step(batch)
+
+        if model.compiled and model.run_eagerly:
+            return run
+        traced: Callable[..., Any] = tf.function(
+            run,
+            input_signature=self._batches.signature(),
+            jit_compile=bool(model.compiled and model.jit_compile) or None,
+            autograph=False,
+        )
+        return traced
+
+    def _try(self, function: Callable[..., Any], batch_size: int, num_examples: int) -> Try:
+        batch = self._batches.make(batch_size)
+        _call(function, batch, self._subject.model.name)
+        peaks, times = [], []
+        for _ in range(NUM_STEPS):
+            device_tf.reset_peaks()
+            before_bytes = _fullest("current_bytes")
+            start = time.perf_counter()
+            tf.nest.map_structure(lambda leaf: leaf.numpy(), function(*batch))
+            times.append(time.perf_counter() - start)
+            peaks.append(_fullest("peak_bytes") - before_bytes)
+            if times[-1] > LONG_SECONDS:
+                break
+        return Try(
+            num_examples=num_examples,
+            peak_bytes=max(peaks) + self.resting_bytes + num_bytes(tf.nest.flatten(batch)),
+            seconds=min(times),
+        )
+
+
+@contextmanager
+def bench(subject: Subject, batches: Batches) -> Iterator[Bench]:
+    """A bench for a model, which is as before when the context is left."""
+    with shadowed(subject.model, subject.optimizer) as shadow:
+        assert shadow is not None
+        yield Bench(subject, batches, shadow)
+
+
+def settings_of(plan: Plan) -> list[Setting]:
+    """What a plan does to a model, micro-batches aside."""
+    fields = {"time_checkpoint": plan.time_segment}
+    return [Setting(strategy=name, value=value) for name, value in fields.items() if value is not None]
+
+
+def num_bytes(tensors: Any) -> int:
+    """The bytes of variables or tensors."""
+    return sum(int(np.prod(each.shape, dtype=np.int64)) * tf.as_dtype(each.dtype).size for each in tensors)
+
+
+def _call(function: Callable[..., Any], batch: tuple[Any, ...], name: str) -> None:
+    try:
+        function(*batch)
+    except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
+        shapes = ", ".join(str(list(leaf.shape)) for leaf in tf.nest.flatten(batch))
+        raise UsageError(
+            f"{name!r} cannot be trained on a batch of {shapes}: {str(error).splitlines()[0]} Check the "
+            "data's shapes against model.summary() and the loss."
+        ) from error
+
+
+def _fullest(field: str) -> int:
+    return max(int(getattr(figures, field)) for figures in device_tf.read_figures())

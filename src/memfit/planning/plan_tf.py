@@ -1,0 +1,308 @@
+"""`memfit.plan`: the fastest way to train within a budget, rehearsed before training starts.
+
+The model is tried as it is at a few small batches. If the whole batch will fit, that is the plan. Otherwise
+each strategy proposes settings, these are tried likewise, and the fastest combination with micro-batches that
+fits is rehearsed: the largest batch, nothing applied. A rehearsal that misses teaches, and the next is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from memfit.budgeting.budget import budget as find_budget
+from memfit.errors import BudgetError
+from memfit.estimating.batches_tf import Batches, describe
+from memfit.estimating.estimate_tf import choose_batch_size
+from memfit.estimating.probing_tf import Subject, check_meter, find_subject
+from memfit.planning.bench_tf import Bench, bench, num_bytes
+from memfit.planning.proposing_tf import propose
+from memfit.planning.refusing import refusal
+from memfit.planning.search import (
+    NOISE,
+    Candidate,
+    Law,
+    Try,
+    Variant,
+    candidates_of,
+    fallbacks_of,
+    ranked,
+    tightest,
+)
+from memfit.planning.worst_tf import longest
+from memfit.records import Considered, Plan
+from memfit.splitting import internals_tf as internals
+from memfit.splitting.checking_tf import why_not_evaluate, why_not_layers, why_not_train
+from memfit.strategies.allowing import check_allowed
+
+MOST_REHEARSALS: Final = 8
+MOST_FALLBACKS: Final = 4
+# A candidate of another kind is rehearsed, too, if it promises to be no slower than this.
+WORTH_A_TRY: Final = 1.25
+
+Say = Callable[[str], None]
+
+
+def plan(
+    model: Any,
+    data: Any = None,
+    *,
+    budget: str | int | None = None,
+    batch_size: int | None = None,
+    length: int | None = None,
+    allow: str | Iterable[str] = (),
+    loss: Any = None,
+    optimizer: Any = None,
+    say: Say | None = None,
+) -> Plan:
+    """The fastest plan that trains a model within a budget.
+
+    Steps are run at small batches, and the largest batch is rehearsed, with nothing applied: the model, its
+    optimizer, metrics and seeds are as before.
+
+    Args:
+        model: A built Keras model.
+        data: As in `memfit.estimate`: `(x, y)` of arrays or of `tf.TensorSpec`s, a `tf.data` set of batches,
+            a `PyDataset`, or `None` for what the model's inputs and outputs say.
+        budget: What the device may use, as in `memfit.budget`; `None` for what that finds.
+        batch_size: Examples that the optimizer sees at once, which no plan changes; `None` for what the data
+            says, or 32 for arrays, as in Keras.
+        length: Time steps of the longest batch, where the model leaves them free; `None` for the longest
+            among the first batches of the data.
+        allow: What may be done although it changes the mathematics: `"split_batch_norm"`.
+        loss: As in `model.compile`, for a model that is not compiled.
+        optimizer: As in `model.compile`, for a model that is not compiled.
+        say: Called with a few words at each stage of the work.
+
+    Returns:
+        A `Plan`, for `memfit.fit(model, ..., plan=plan)`. `print(plan)` shows it as a table.
+
+    Raises:
+        BudgetError: If nothing fits, with what the tightest plan needs.
+        UsageError: If the model was never built, or data and model do not fit.
+
+    Example:
+    ```python
+    plan = memfit.plan(model, (x, y), budget="2GiB", batch_size=64)
+    print(plan)
+    run = memfit.fit(model, x, y, plan=plan, batch_size=64)
+    ```
+    """
+    internals.check_versions()
+    allowed = check_allowed(allow)
+    subject = find_subject(model, loss=loss, optimizer=optimizer)
+    check_meter()
+    if length is None:
+        length = longest(data)
+    own_loss = loss or (model.loss if model.compiled else None)
+    batches = describe(model, data, batch_size=batch_size, length=length, loss=own_loss)
+    with bench(subject, batches) as tried:
+        planner = _Planner(
+            subject=subject,
+            batches=batches,
+            bench=tried,
+            batch_size=choose_batch_size(batches.batch_size, batches.num_examples),
+            budget_bytes=find_budget(budget).device_bytes,
+            allow=allowed,
+            say=say or (lambda _: None),
+        )
+        return planner.plan()
+
+
+@dataclass(kw_only=True)
+class _Planner:
+    """One search for a plan."""
+
+    subject: Subject
+    batches: Batches
+    bench: Bench
+    batch_size: int
+    budget_bytes: int
+    allow: tuple[str, ...]
+    say: Say
+
+    def __post_init__(self) -> None:
+        model = self.subject.model
+        why_not = why_not_train if model.compiled else why_not_layers
+        self._why_not_split = why_not(model, self.allow)
+        self._gradient_bytes = num_bytes(model.trainable_variables)
+        self._plans: dict[str, Plan] = {}
+        self._variants: dict[str, Variant] = {}
+        self._rehearsed: dict[tuple[str, int | None], Try | None] = {}
+        self._notes: list[str] = []
+        if self._why_not_split:
+            self._notes.append(f"Batches are not split: {self._why_not_split}")
+
+    def plan(self) -> Plan:
+        """The plan."""
+        self._measure(Plan(), num_measures=0)
+        found = self._rehearse_best(whole_only=True)
+        if found is None:
+            room_bytes = self.budget_bytes - self.bench.resting_bytes - self._gradient_bytes
+            proposal = propose(self.subject.model, self.batch_size, self.batches.length, room_bytes)
+            self._notes += proposal.reasons
+            for settings in proposal.plans:
+                self._measure(settings, num_measures=1)
+            found = self._rehearse_best()
+        if found is None and not self._why_not_split:
+            found = self._rehearse_smallest()
+        if found is None:
+            raise self._refusal()
+        return self._finish(found)
+
+    def _measure(self, settings: Plan, *, num_measures: int) -> None:
+        """Tries a way to run the model at small batches."""
+        name = settings.in_words().removeprefix("whole batches").removeprefix(", ")
+        self.say(f"measuring {name or 'the model as it is'} at small batches")
+        tries = self.bench.run(settings, _small_sizes(self.batch_size))
+        self._plans[name] = settings
+        self._variants[name] = Variant(name=name, num_measures=num_measures, law=Law(tuple(tries)))
+
+    def _rehearse_smallest(self) -> tuple[Candidate, Try] | None:
+        """Looks closer at the way that takes the least memory, down to single examples."""
+        variant = tightest(self._candidates()).variant
+        self.say("measuring single examples")
+        tries = self.bench.run(self._plans[variant.name], (1, 2))
+        law = Law((*tries, *variant.law.tries))
+        self._variants[variant.name] = replace(variant, law=law)
+        return self._rehearse_best()
+
+    def _candidates(self) -> list[Candidate]:
+        return [
+            candidate
+            for variant in self._variants.values()
+            for candidate in candidates_of(
+                variant,
+                batch_size=self.batch_size,
+                gradient_bytes=self._gradient_bytes,
+                can_split=not self._why_not_split,
+            )
+        ]
+
+    def _rehearse_best(self, *, whole_only: bool = False) -> tuple[Candidate, Try] | None:
+        """The fastest candidate of those whose rehearsal fits, or `None`."""
+        best: tuple[Candidate, Try] | None = None
+        for _ in range(MOST_REHEARSALS):
+            waiting = [
+                each
+                for each in ranked(self._candidates(), self.budget_bytes)
+                if (each.variant.name, each.micro_batch) not in self._rehearsed
+                and not (whole_only and each.micro_batch is not None)
+                and (best is None or self._is_worth_a_try(each, best))
+            ]
+            if not waiting:
+                break
+            found = self._rehearse(waiting[0])
+            if found is not None and (best is None or found.seconds < best[1].seconds):
+                best = (waiting[0], found)
+        return best
+
+    def _is_worth_a_try(self, candidate: Candidate, best: tuple[Candidate, Try]) -> bool:
+        """Whether a candidate of a kind that was not rehearsed may be faster than the best so far."""
+        tried = {name for name, _ in self._rehearsed}
+        return candidate.variant.name not in tried and candidate.seconds < WORTH_A_TRY * best[1].seconds
+
+    def _rehearse(self, candidate: Candidate) -> Try | None:
+        """Runs the largest batch by a candidate; `None` if it does not fit, and then something was learnt."""
+        settings = self._settings(candidate)
+        self.say(f"rehearsing {settings.in_words()}")
+        found = self.bench.rehearse(settings, self.batch_size)
+        name = candidate.variant.name
+        self._rehearsed[name, candidate.micro_batch] = found
+        peak_bytes = 2 * self.budget_bytes if found is None else found.peak_bytes
+        if peak_bytes * (1 + NOISE) <= self.budget_bytes:
+            return found
+        variant = self._variants[name]
+        learnt = variant.bias * peak_bytes / candidate.peak_bytes
+        self._variants[name] = replace(variant, bias=max(variant.bias, learnt))
+        return None
+
+    def _settings(self, candidate: Candidate) -> Plan:
+        return replace(self._plans[candidate.variant.name], micro_batch=candidate.micro_batch)
+
+    def _finish(self, found: tuple[Candidate, Try]) -> Plan:
+        chosen, rehearsed = found
+        candidates = self._candidates()
+        plan = self._settings(chosen)
+        return replace(
+            plan,
+            evaluation_micro_batch=self._evaluation(plan),
+            batch_size=self.batch_size,
+            num_parameters=self.subject.model.count_params(),
+            allow=self.allow,
+            fallbacks=tuple(
+                self._settings(each) for each in fallbacks_of(chosen, candidates, most=MOST_FALLBACKS)
+            ),
+            budget_bytes=self.budget_bytes,
+            predicted_bytes=chosen.peak_bytes,
+            predicted_seconds=chosen.seconds,
+            rehearsed_bytes=rehearsed.peak_bytes,
+            rehearsed_seconds=rehearsed.seconds,
+            considered=self._considered(chosen, candidates),
+            notes=tuple(self._notes),
+        )
+
+    def _evaluation(self, plan: Plan) -> int | None:
+        """The largest validation batch that fits beside what rests; `None` for whole ones."""
+        model = self.subject.model
+        if plan.micro_batch is None or not model.compiled or why_not_evaluate(model):
+            return None
+        self.say("measuring validation at small batches")
+        law = Law(tuple(self.bench.evaluate(plan, _small_sizes(self.batch_size))))
+        variant = Variant(name="", num_measures=0, law=law)
+        found = candidates_of(variant, batch_size=self.batch_size, gradient_bytes=0, can_split=True)
+        fitting = [each for each in found if each.high_bytes <= self.budget_bytes]
+        return fitting[0].micro_batch if fitting else 1
+
+    def _considered(self, chosen: Candidate, candidates: list[Candidate]) -> tuple[Considered, ...]:
+        """The best of each kind, and whole batches where they do not fit."""
+        shown: list[Considered] = []
+        for name in self._variants:
+            own = [each for each in candidates if each.variant.name == name]
+            fitting = ranked(own, self.budget_bytes)
+            rows = [own[0]] if own[0] not in fitting[:1] else []
+            rows += fitting[:1]
+            for each in rows:
+                is_chosen = (name, each.micro_batch) == (chosen.variant.name, chosen.micro_batch)
+                shown.append(self._considered_one(each, is_chosen=is_chosen))
+        return tuple(shown)
+
+    def _considered_one(self, candidate: Candidate, *, is_chosen: bool) -> Considered:
+        rehearsed = self._rehearsed.get((candidate.variant.name, candidate.micro_batch))
+        seconds = candidate.seconds if rehearsed is None else rehearsed.seconds
+        verdict = "slower" if candidate.high_bytes <= self.budget_bytes else "does not fit"
+        if is_chosen:
+            verdict = "chosen"
+        elif rehearsed is not None and rehearsed.peak_bytes > self.budget_bytes:
+            verdict = "did not fit when rehearsed"
+        return Considered(
+            what=self._settings(candidate).in_words(),
+            peak_bytes=candidate.peak_bytes if rehearsed is None else rehearsed.peak_bytes,
+            seconds=seconds,
+            verdict=verdict,
+        )
+
+    def _refusal(self) -> BudgetError:
+        model = self.subject.model
+        found = tightest(self._candidates())
+        parts = {
+            "weights": num_bytes(model.variables),
+            "optimizer slots": self.bench.slot_bytes,
+            "gradients": self._gradient_bytes,
+        }
+        return refusal(
+            words=self._settings(found).in_words(),
+            tightest=found,
+            parts=parts,
+            budget_bytes=self.budget_bytes,
+            why_not_split=self._why_not_split,
+            length=self.batches.length,
+        )
+
+
+def _small_sizes(batch_size: int) -> tuple[int, ...]:
+    """Two batches that are far smaller than the one asked for, where that is possible."""
+    larger = max(1, batch_size // 4)
+    smaller = max(1, larger // 2)
+    return (smaller, larger) if smaller < larger else (1, 2) if batch_size > 1 else (1,)
