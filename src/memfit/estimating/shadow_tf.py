@@ -40,6 +40,11 @@ class Shadow:
         """Anything else that a step may ask of an optimizer."""
         return getattr(self.optimizer, name)
 
+    def read(self) -> list[tf.Tensor]:
+        """The values of copies and slots. Nothing is copied as long as nothing is written."""
+        variables = [*self._copies, *self.optimizer.variables]
+        return [tf.convert_to_tensor(internals.raw(variable)) for variable in variables]
+
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
         """Updates the copies."""
         given = list(self._places) if trainable_variables is None else [id(v) for v in trainable_variables]

@@ -114,9 +114,11 @@ class Bench:
         for _ in range(NUM_STEPS):
             device_tf.reset_peaks()
             before_bytes = _fullest("current_bytes")
+            held = self._shadow.read()  # As `memfit.fit` does, to be able to undo the step.
             start = time.perf_counter()
             tf.nest.map_structure(lambda leaf: leaf.numpy(), function(*batch))
             times.append(time.perf_counter() - start)
+            del held
             peaks.append(_fullest("peak_bytes") - before_bytes)
             if times[-1] > LONG_SECONDS:
                 break
@@ -143,7 +145,12 @@ def settings_of(plan: Plan) -> list[Setting]:
 
 def num_bytes(tensors: Any) -> int:
     """The bytes of variables or tensors."""
-    return sum(int(np.prod(each.shape, dtype=np.int64)) * tf.as_dtype(each.dtype).size for each in tensors)
+    return sum(bytes_of(each.shape, each.dtype) for each in tensors)
+
+
+def bytes_of(shape: Any, dtype: Any) -> int:
+    """The bytes of a tensor."""
+    return int(np.prod(shape, dtype=np.int64)) * int(tf.as_dtype(dtype).size)
 
 
 def _call(function: Callable[..., Any], batch: tuple[Any, ...], name: str) -> None:
@@ -158,4 +165,4 @@ def _call(function: Callable[..., Any], batch: tuple[Any, ...], name: str) -> No
 
 
 def _fullest(field: str) -> int:
-    return max(int(getattr(figures, field)) for figures in device_tf.read_figures())
+    return max([int(getattr(figures, field)) for figures in device_tf.read_figures()])

@@ -17,6 +17,7 @@ from memfit.estimating.batches_tf import Batches, describe
 from memfit.estimating.estimate_tf import choose_batch_size
 from memfit.estimating.probing_tf import Subject, check_meter, find_subject
 from memfit.planning.bench_tf import Bench, bench, num_bytes
+from memfit.planning.glance_tf import is_small
 from memfit.planning.proposing_tf import propose
 from memfit.planning.refusing import refusal
 from memfit.planning.search import (
@@ -97,13 +98,18 @@ def plan(
         length = longest(data)
     own_loss = loss or (model.loss if model.compiled else None)
     batches = describe(model, data, batch_size=batch_size, length=length, loss=own_loss)
+    size = choose_batch_size(batches.batch_size, batches.num_examples)
+    budget_bytes = find_budget(budget).device_bytes
+    if budget is None and is_small(model, batches, size, budget_bytes):
+        note = "Nothing was measured: whatever it takes is far below the budget."
+        return Plan(batch_size=size, num_parameters=model.count_params(), allow=allowed, notes=(note,))
     with bench(subject, batches) as tried:
         planner = _Planner(
             subject=subject,
             batches=batches,
             bench=tried,
-            batch_size=choose_batch_size(batches.batch_size, batches.num_examples),
-            budget_bytes=find_budget(budget).device_bytes,
+            batch_size=size,
+            budget_bytes=budget_bytes,
             allow=allowed,
             say=say or (lambda _: None),
         )
@@ -130,6 +136,8 @@ class _Planner:
         self._plans: dict[str, Plan] = {}
         self._variants: dict[str, Variant] = {}
         self._rehearsed: dict[tuple[str, int | None], Try | None] = {}
+        self._best: tuple[Candidate, Try] | None = None
+        self._tighter: tuple[Plan, ...] = ()
         self._notes: list[str] = []
         if self._why_not_split:
             self._notes.append(f"Batches are not split: {self._why_not_split}")
@@ -137,19 +145,25 @@ class _Planner:
     def plan(self) -> Plan:
         """The plan."""
         self._measure(Plan(), num_measures=0)
-        found = self._rehearse_best(whole_only=True)
-        if found is None:
-            room_bytes = self.budget_bytes - self.bench.resting_bytes - self._gradient_bytes
-            proposal = propose(self.subject.model, self.batch_size, self.batches.length, room_bytes)
-            self._notes += proposal.reasons
-            for settings in proposal.plans:
-                self._measure(settings, num_measures=1)
-            found = self._rehearse_best()
+        found = self._rehearse_best(whole_only=True) or self._search()
         if found is None and not self._why_not_split:
             found = self._rehearse_smallest()
         if found is None:
             raise self._refusal()
         return self._finish(found)
+
+    def _search(self) -> tuple[Candidate, Try] | None:
+        """What the strategies propose, the least work first, until one of them takes whole batches."""
+        room_bytes = self.budget_bytes - self.bench.resting_bytes - self._gradient_bytes
+        proposal = propose(self.subject.model, self.batch_size, self.batches.length, room_bytes)
+        self._notes += proposal.reasons
+        for place, settings in enumerate(proposal.plans):
+            self._measure(settings, num_measures=1)
+            found = self._rehearse_best()
+            if found is not None and found[0].micro_batch is None:
+                self._tighter = proposal.plans[place + 1 :]
+                return found
+        return self._rehearse_best()
 
     def _measure(self, settings: Plan, *, num_measures: int) -> None:
         """Tries a way to run the model at small batches."""
@@ -182,7 +196,7 @@ class _Planner:
 
     def _rehearse_best(self, *, whole_only: bool = False) -> tuple[Candidate, Try] | None:
         """The fastest candidate of those whose rehearsal fits, or `None`."""
-        best: tuple[Candidate, Try] | None = None
+        best = self._best
         for _ in range(MOST_REHEARSALS):
             waiting = [
                 each
@@ -195,7 +209,7 @@ class _Planner:
                 break
             found = self._rehearse(waiting[0])
             if found is not None and (best is None or found.seconds < best[1].seconds):
-                best = (waiting[0], found)
+                self._best = best = (waiting[0], found)
         return best
 
     def _is_worth_a_try(self, candidate: Candidate, best: tuple[Candidate, Try]) -> bool:
@@ -231,9 +245,7 @@ class _Planner:
             batch_size=self.batch_size,
             num_parameters=self.subject.model.count_params(),
             allow=self.allow,
-            fallbacks=tuple(
-                self._settings(each) for each in fallbacks_of(chosen, candidates, most=MOST_FALLBACKS)
-            ),
+            fallbacks=(*self._tighter, *self._fallbacks(chosen, candidates)),
             budget_bytes=self.budget_bytes,
             predicted_bytes=chosen.peak_bytes,
             predicted_seconds=chosen.seconds,
@@ -242,6 +254,9 @@ class _Planner:
             considered=self._considered(chosen, candidates),
             notes=tuple(self._notes),
         )
+
+    def _fallbacks(self, chosen: Candidate, candidates: list[Candidate]) -> list[Plan]:
+        return [self._settings(each) for each in fallbacks_of(chosen, candidates, most=MOST_FALLBACKS)]
 
     def _evaluation(self, plan: Plan) -> int | None:
         """The largest validation batch that fits beside what rests; `None` for whole ones."""

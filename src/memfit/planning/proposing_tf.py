@@ -21,7 +21,7 @@ class Proposed:
     """Settings to measure.
 
     Attributes:
-        plans: Each with one setting.
+        plans: Each with one setting, the least work first.
         reasons: Why a strategy has none to offer, a sentence each.
     """
 
@@ -32,8 +32,8 @@ class Proposed:
 def propose(model: Any, batch_size: int, length: int | None, room_bytes: int) -> Proposed:
     """The settings that are worth measuring on a model.
 
-    Of each strategy these are two at most: the one that holds the least, for when little fits, and the one
-    with the least work of those that fit by arithmetic.
+    Of each strategy these are two at most: the one with the least work of those that fit by arithmetic, and
+    the one that holds the least, for when nothing else does.
 
     Args:
         model: The model.
@@ -50,7 +50,7 @@ def propose(model: Any, batch_size: int, length: int | None, room_bytes: int) ->
     fitting = [
         setting for setting in looser if strategy.effect(setting, profile).held_bytes <= SHARE * room_bytes
     ]
-    chosen = [tightest, *fitting[-1:]]
+    chosen = [*fitting[-1:], tightest]
     return Proposed(plans=tuple(Plan(time_segment=setting.value) for setting in chosen), reasons=())
 
 

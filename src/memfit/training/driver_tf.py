@@ -325,22 +325,23 @@ class Watch(keras.callbacks.Callback):
 
     Args:
         driver: Has the journal and the plan.
+        given: The plan that the user gave, if any.
     """
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Driver, *, given: Plan | None) -> None:
         super().__init__()
         self._course, self._journal = driver.course, driver.journal
-        self._given = driver.course.plan
+        self._given = None if given is None else given.to_dict()
 
     def get_state(self) -> dict[str, Any]:
         """What a run that goes on has to know: what was done, under which plan, and which one was given."""
         run = self._journal.close(self._course.plan, Outcome.OK)
-        return {"given": self._given.to_dict(), "run": run.to_dict()}
+        return {"given": self._given, "run": run.to_dict()}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Counts on, under the plan that held last; unless another one was given since."""
         run = Run.from_dict(state["run"])
-        if Plan.from_dict(state["given"]) == self._given and run.plan != self._course.plan:
+        if state["given"] == self._given and run.plan != self._course.plan:
             self._course.take(run.plan)
         self._journal.go_on_from(run)
 

@@ -16,6 +16,7 @@ from memfit.splitting import internals_tf as internals
 from memfit.splitting.checking_tf import why_not_evaluate, why_not_train
 from memfit.training import checking
 from memfit.training.driver_tf import Driver, Watch, read_peak
+from memfit.training.planning_tf import plan_fit
 from memfit.training.resuming_tf import resumable_fit
 
 
@@ -39,9 +40,10 @@ def fit(
         model: A compiled Keras model.
         x: As in `keras.Model.fit`: arrays, tensors, dicts, `tf.data`, a generator, a `PyDataset`.
         y: As in `keras.Model.fit`.
-        budget: What the device may use, as in `memfit.budget`: a step that peaks above it takes the
-            plan's next fallback from the next batch on. `None` draws no line.
-        plan: How to train in less memory; `None` changes nothing until memory runs out.
+        budget: What the device may use, as in `memfit.budget`, which `None` asks. A step that peaks above
+            it takes the plan's next fallback from the next batch on.
+        plan: How to train in less memory; `None` plans by itself (`memfit.plan`). What fits as it is runs as
+            it is, and what is small against all the memory there is is not even measured.
         allow: What may be done although it changes the mathematics: `"split_batch_norm"`.
         resume: A folder to keep checkpoints in and to go on from; `None` keeps none.
         **arguments: Any other argument of `keras.Model.fit`.
@@ -50,6 +52,7 @@ def fit(
         A `Run`, with Keras's History in `run.history`.
 
     Raises:
+        BudgetError: If nothing fits the budget.
         UsageError: If the plan or the arguments cannot be right for this model and data.
         OutOfMemoryError: If nothing is left to try; the model is as after the last good step.
         LossError: If the loss is not a number; the model is as before that step.
@@ -65,14 +68,16 @@ def fit(
     _check_model(model, prepared)
     kind = _batched_kind(x)
     checking.check_arguments(arguments, is_batched=kind is not None, kind=kind or "")
+    if plan is None:
+        prepared = plan_fit(model, x, y, budget=budget, allow=prepared.allow, arguments=arguments)
     callbacks = arguments.pop("callbacks", None)
     driver = Driver(
         model,
         prepared,
-        budget_bytes=_soft_line(budget),
+        budget_bytes=_soft_line(budget, prepared),
         is_nan_watched=_is_nan_watched(model, callbacks),
     )
-    watch = Watch(driver)
+    watch = Watch(driver, given=plan)
 
     def drive(x: Any, y: Any, arguments: dict[str, Any], callbacks: Any) -> Any:
         return model.fit(x, y, callbacks=callbacks, **arguments)
@@ -86,9 +91,9 @@ def fit(
     return driver.journal.close(driver.course.plan, Outcome.OK, history)
 
 
-def _soft_line(budget: str | int | None) -> int | None:
+def _soft_line(budget: str | int | None, plan: Plan) -> int | None:
     if budget is None:
-        return None
+        return plan.budget_bytes
     if read_peak() is None:
         warnings.warn(
             f"budget={budget!r} has no effect on this run: no device here has a true meter, so nobody can "
