@@ -15,9 +15,9 @@ from typing import Final
 
 # Of two candidates whose times are in the same step of this ladder, the simpler one is taken.
 SIMPLER: Final = 1.05
-# What a prediction may be off, and what two equal steps were seen to differ.
+# What a prediction may be off, and by how much the peaks of equal steps were seen to differ.
 MARGIN: Final = 0.06
-NOISE: Final = 0.02
+NOISE: Final = 0.08
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
