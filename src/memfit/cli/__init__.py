@@ -24,7 +24,7 @@ EXAMPLES: Final = """\
 examples:
   memfit demo                                   a real out-of-memory on this machine, in a minute
   memfit run --budget 2GiB train.py --lr 0.1    an unmodified script under a real limit
-  memfit estimate train.py:make_model --batch-size 64    what a step will take
+  memfit estimate train.py:make_model           what a training step will take, before it is run
   memfit facts                                  devices, allocator, limits, versions
 
 exit codes: 0 fine, 1 error, 2 usage, 3 does not fit; 'run' returns the script's own

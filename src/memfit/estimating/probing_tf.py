@@ -27,14 +27,14 @@ from memfit.measuring import device_tf
 from memfit.splitting import internals_tf as internals
 from memfit.splitting.step_tf import Trainee, evaluate, split_train_step, train
 
-# The largest batch that is measured, and how many times smaller than the one asked for it is at least. In a tiny
-# step, ops overlap as they would not in a large one.
+# The largest batch that is measured, and how many times smaller than the one asked for it is at least. In a
+# step of a few examples, ops overlap as they would not in a large one.
 LARGEST_PROBE: Final = 16
 LEAST_RATIO: Final = 4
 # Up to so many time steps, a step is always recorded at its full length.
 FULL_LENGTH: Final = 64
 # More buffers than this take seconds to record.
-MOST_BUFFERS: Final = 12_000
+MOST_BUFFERS: Final = 8_000
 NUM_RECORDINGS: Final = 3
 NUM_TIMED: Final = 2
 
