@@ -8,6 +8,7 @@ OPTIONS = {
     "": ["--help", "--version"],
     "demo": ["--budget", "--help", "--length"],
     "run": ["--budget", "--clean", "--help", "--record"],
+    "estimate": ["--batch-size", "--budget", "--help", "--json", "--length", "--loss", "--optimizer"],
     "facts": ["--help", "--json"],
     "report": ["--help"],
 }

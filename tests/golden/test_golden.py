@@ -12,6 +12,8 @@ from memfit.records import (
     Budget,
     DeviceFacts,
     DeviceReading,
+    Estimate,
+    EstimatedPart,
     Facts,
     Measurement,
     Meter,
@@ -19,6 +21,7 @@ from memfit.records import (
     Reading,
     Record,
     Request,
+    Source,
 )
 from memfit.report.terminal import render, summarise
 from memfit.units import GIB, MIB
@@ -69,6 +72,30 @@ FACTS = Facts(
     container_bytes=700 * MIB,
     budget=BUDGET,
 )
+ESTIMATE = Estimate(
+    batch_size=64,
+    length=500,
+    device="CPU:0",
+    peak_bytes=200 * MIB,
+    low_bytes=190 * MIB,
+    high_bytes=215 * MIB,
+    parts=(
+        EstimatedPart(name="weights", num_bytes=10 * MIB, source=Source.DERIVED),
+        EstimatedPart(name="activations", num_bytes=190 * MIB, source=Source.MEASURED),
+    ),
+    layers=tuple(
+        EstimatedPart(name=f"lstm_{place}", num_bytes=(20 - place) * MIB, source=Source.MEASURED)
+        for place in range(14)
+    ),
+    validation_peak_bytes=30 * MIB,
+    validation_high_bytes=32 * MIB,
+    host_bytes=3 * MIB,
+    host_parts=(EstimatedPart(name="shuffle buffer", num_bytes=3 * MIB, source=Source.DERIVED),),
+    step_seconds=0.25,
+    num_parameters=1_234_567,
+    probes=("batch 8, length 500", "batch 16, length 500"),
+    notes=("the length was extrapolated.",),
+)
 
 
 def shown(record: Record) -> str:
@@ -95,13 +122,20 @@ def compare(name: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "record"), [("budget", BUDGET), ("reading", READING), ("measurement", OOM), ("facts", FACTS)]
+    ("name", "record"),
+    [
+        ("budget", BUDGET),
+        ("reading", READING),
+        ("measurement", OOM),
+        ("facts", FACTS),
+        ("estimate", ESTIMATE),
+    ],
 )
 def test_records(name: str, record: Record) -> None:
     compare(name, shown(record))
 
 
-@pytest.mark.parametrize("command", ["", "demo", "run", "facts", "report"])
+@pytest.mark.parametrize("command", ["", "demo", "estimate", "run", "facts", "report"])
 def test_help(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     compare(f"help_{command or 'memfit'}", help_of(monkeypatch, command))
 

@@ -5,10 +5,13 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memfit.estimating.chunks import Chunks, rounded
 from memfit.measuring.noise import LogFilter
 from memfit.records import (
     Budget,
     DeviceReading,
+    Estimate,
+    EstimatedPart,
     Incident,
     Meter,
     Outcome,
@@ -18,6 +21,7 @@ from memfit.records import (
     Record,
     Request,
     Run,
+    Source,
 )
 from memfit.units import format_bytes, parse_bytes
 
@@ -135,3 +139,40 @@ def test_a_filtered_stream_does_not_depend_on_how_it_is_cut(lines: list[bytes], 
     bounds = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     shown = b"".join(pieces.feed(data[a:b]) for a, b in pairwise(bounds))
     assert shown + pieces.close() == expected
+
+
+parts = st.builds(EstimatedPart, name=texts, num_bytes=counts, source=st.sampled_from(Source))
+estimates = st.builds(
+    Estimate,
+    batch_size=counts,
+    length=st.none() | counts,
+    device=texts,
+    peak_bytes=counts,
+    low_bytes=counts,
+    high_bytes=counts,
+    parts=st.lists(parts, max_size=3).map(tuple),
+    layers=st.lists(parts, max_size=3).map(tuple),
+    num_parameters=counts,
+    probes=st.lists(texts).map(tuple),
+)
+
+
+@given(estimates)
+def test_an_estimate_survives_json(estimate: Estimate) -> None:
+    assert Record.from_json(estimate.to_json()) == estimate
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**20), st.integers(0, 30)), max_size=60))
+def test_an_allocator_counts_no_less_than_is_held_and_gets_all_back(requests: list[tuple[int, int]]) -> None:
+    chunks, held = Chunks(2**28), {}
+    for size, slot in requests:
+        if (start := held.pop(slot, (None, 0))[0]) is not None:
+            chunks.give_back(start)
+        held[slot] = (chunks.take(size), size)
+        needed = sum(rounded(size) for _, size in held.values())
+        assert needed <= chunks.held_bytes <= 2 * needed
+    for start, _ in held.values():
+        if start is not None:
+            chunks.give_back(start)
+    assert chunks.held_bytes == 0
+    assert chunks.take(2**28) == 0

@@ -14,19 +14,21 @@ import textwrap
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
-from memfit.cli import demo, facts, report, run
+from memfit.cli import demo, estimate, facts, plan, report, run
 from memfit.errors import MemfitError
 
-COMMANDS: Final = (demo, run, facts, report)
+COMMANDS: Final = (demo, run, estimate, plan, facts, report)
 
 DESCRIPTION: Final = "Trains any Keras model in the memory you have."
 EXAMPLES: Final = """\
 examples:
   memfit demo                                   a real out-of-memory on this machine, in a minute
   memfit run --budget 2GiB train.py --lr 0.1    an unmodified script under a real limit
+  memfit estimate train.py:make_model           what a training step will take, before it is run
+  memfit plan train.py:make_model --budget 2GiB the fastest way to train within a budget
   memfit facts                                  devices, allocator, limits, versions
 
-exit codes: 0 fine, 1 error, 2 usage; 'run' returns the script's own
+exit codes: 0 fine, 1 error, 2 usage, 3 does not fit; 'run' returns the script's own
 """
 
 

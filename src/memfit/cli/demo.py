@@ -10,6 +10,7 @@ import argparse
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
+from memfit.cli.numbers import positive
 from memfit.errors import SetupError, TrialError
 from memfit.units import format_bytes, format_seconds
 
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--length",
         metavar="N",
-        type=_positive,
+        type=positive,
         default=1500,
         help="characters a sequence (default: 1500)",
     )
@@ -95,13 +96,3 @@ def _moral(limited: Measurement, free: Measurement) -> str:
         f"Plain Keras needs {format_bytes(free.peak_bytes)}, {share:.1f} times the budget, and dies:\n"
         f"{limited.reason}"
     )
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
-
-
-_positive.__name__ = "a positive whole number"  # What argparse calls a value that is not one.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -24,6 +25,7 @@ def estimate(
     loss: Any = None,
     optimizer: Any = None,
     validation: bool = True,
+    tell: Callable[[str], None] | None = None,
 ) -> Estimate:
     """What a training step will take, for a batch that need not fit.
 
@@ -41,6 +43,7 @@ def estimate(
         loss: As in `model.compile`, for a model that is not compiled.
         optimizer: As in `model.compile`, for a model that is not compiled.
         validation: Whether to estimate the validation step, too.
+        tell: Called with what is being done, when it begins.
 
     Returns:
         An `Estimate`.
@@ -58,10 +61,13 @@ def estimate(
     subject = find_subject(model, loss=loss, optimizer=optimizer)
     batches = describe(model, data, batch_size=batch_size, length=length, loss=loss or _own_loss(model))
     size = choose_batch_size(batches.batch_size, batches.num_examples)
+    tell = tell or (lambda _: None)
+    tell("measuring the training step at tiny batches")
     growth = measure_growth(subject, batches)
     found = growth.predict(size, length=batches.length)
     evaluated = None
     if validation:
+        tell("measuring the validation step")
         evaluated = measure_growth(subject, batches, is_training=False, num_recordings=1)
     tested = None if evaluated is None else evaluated.predict(size, length=batches.length)
     names = [layer.name for layer in all_layers(model)]

@@ -27,11 +27,14 @@ from memfit.measuring import device_tf
 from memfit.splitting import internals_tf as internals
 from memfit.splitting.step_tf import Trainee, evaluate, split_train_step, train
 
-PROBE_BATCHES: Final = (2, 3, 4)
+# The largest batch that is measured, and how many times smaller than the one asked for it is at least. In a
+# step of a few examples, ops overlap as they would not in a large one.
+LARGEST_PROBE: Final = 16
+LEAST_RATIO: Final = 4
 # Up to so many time steps, a step is always recorded at its full length.
 FULL_LENGTH: Final = 64
 # More buffers than this take seconds to record.
-MOST_BUFFERS: Final = 12_000
+MOST_BUFFERS: Final = 8_000
 NUM_RECORDINGS: Final = 3
 NUM_TIMED: Final = 2
 
@@ -117,8 +120,19 @@ def measure_growth(
             gradient_bytes=sum(_sizes(model.trainable_variables)),
             inputs=batches.input_sizes(),
             is_split=is_split,
-            probes=tuple(_in_words(batch, length) for length in lengths for batch in PROBE_BATCHES),
+            probes=tuple(_in_words(batch, length) for length in lengths for batch in probe.sizes),
         )
+
+
+def probe_batches(batch_size: int | None) -> tuple[int, ...]:
+    """The batches to measure for an estimate at a batch.
+
+    Example:
+    >>> probe_batches(256), probe_batches(16), probe_batches(1)
+    ((8, 12, 16), (2, 3, 4), (1, 2))
+    """
+    largest = LARGEST_PROBE if batch_size is None else min(LARGEST_PROBE, batch_size // LEAST_RATIO)
+    return (largest // 2, largest * 3 // 4, largest) if largest >= 4 else (1, 2)
 
 
 def check_meter() -> None:
@@ -146,6 +160,7 @@ class _Probe:
 
     def __init__(self, subject: Subject, batches: Batches, shadow: Shadow | None, *, is_split: bool) -> None:
         self._batches = batches
+        self.sizes = probe_batches(batches.batch_size)
         self._micro_batch = tf.Variable(1, trainable=False) if is_split else None
         self._is_gpu = bool(tf.config.list_logical_devices("GPU"))
         step = make_step(subject, shadow, self._micro_batch)
@@ -181,12 +196,12 @@ class _Probe:
         """What the step takes at one length."""
         found: dict[int, list[Timeline]] = {}
         seconds: dict[int, float] = {}
-        for batch in PROBE_BATCHES:
+        for batch in self.sizes:
             call = self._call(batch, length)
             seconds[batch] = min(_timed(call) for _ in range(NUM_TIMED))
-            repeats = num_recordings if batch == PROBE_BATCHES[-1] else 1
+            repeats = num_recordings if batch == self.sizes[-1] else 1
             found[batch] = [self._record(call) for _ in range(repeats)]
-        *smaller, base = PROBE_BATCHES
+        *smaller, base = self.sizes
         others = {batch: found[batch][0] for batch in smaller}
         recordings = tuple(record(timeline, base, others) for timeline in found[base])
         slope = max(0.0, (seconds[base] - seconds[smaller[0]]) / (base - smaller[0]))

@@ -15,6 +15,7 @@ import tensorflow as tf
 from memfit.errors import SetupError
 from memfit.estimating.internals_tf import read_profile
 from memfit.estimating.timeline import Event, Timeline, timeline_of
+from memfit.measuring.noise import quiet
 
 BIRTH: Final = "MemoryAllocation"
 DEATH: Final = "MemoryDeallocation"
@@ -30,7 +31,7 @@ def record_step(step: Callable[[], Any], *, is_gpu: bool = False) -> Timeline:
     Raises:
         SetupError: If TensorFlow's profiler is in use, or tells nothing.
     """
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, quiet():
         try:
             tf.profiler.experimental.start(folder, OPTIONS)
         except tf.errors.AlreadyExistsError:

@@ -8,8 +8,12 @@ go to `on_log`. Fatal lines are never taken away.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 # "W0000 00:00:1794774316.122076    2617 bfc_allocator.cc:502] ..." and the older
@@ -18,6 +22,7 @@ _LOG_LINE: Final = re.compile(
     rb"[IWE]\d{4} \d\d:\d\d:\d\d(?:\d*\.\d+)?\s+\d+ \S+:\d+\] "
     rb"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWE] \S+:\d+\] "
 )
+STANDARD_ERROR: Final = 2
 _BANNER: Final = b"WARNING: All log messages before absl::InitializeLog() is called are written to STDERR"
 # Second and later lines of the messages above carry no mark of their own.
 _CONTINUATIONS: Final = (
@@ -68,6 +73,27 @@ class LogFilter:
             return b""
         self._is_inside_line = False
         return line
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keeps TensorFlow's log off this process's standard error while the context lasts.
+
+    What else was written there meanwhile is shown when the context is left.
+    """
+    sys.stderr.flush()
+    own = os.dup(STANDARD_ERROR)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), STANDARD_ERROR)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(own, STANDARD_ERROR)
+            os.close(own)
+            file.seek(0)
+            stream = LogFilter(lambda _: None)
+            os.write(STANDARD_ERROR, stream.feed(file.read()) + stream.close())
 
 
 def _is_log(line: bytes) -> bool:

@@ -42,7 +42,7 @@ MOST_FALLBACKS: Final = 4
 # A candidate of another kind is rehearsed, too, if it promises to be no slower than this.
 WORTH_A_TRY: Final = 1.25
 
-Say = Callable[[str], None]
+Tell = Callable[[str], None]
 
 
 def plan(
@@ -55,7 +55,7 @@ def plan(
     allow: str | Iterable[str] = (),
     loss: Any = None,
     optimizer: Any = None,
-    say: Say | None = None,
+    tell: Tell | None = None,
 ) -> Plan:
     """The fastest plan that trains a model within a budget.
 
@@ -74,7 +74,7 @@ def plan(
         allow: What may be done although it changes the mathematics: `"split_batch_norm"`.
         loss: As in `model.compile`, for a model that is not compiled.
         optimizer: As in `model.compile`, for a model that is not compiled.
-        say: Called with a few words at each stage of the work.
+        tell: Called with a few words at each stage of the work.
 
     Returns:
         A `Plan`, for `memfit.fit(model, ..., plan=plan)`. `print(plan)` shows it as a table.
@@ -111,7 +111,7 @@ def plan(
             batch_size=size,
             budget_bytes=budget_bytes,
             allow=allowed,
-            say=say or (lambda _: None),
+            tell=tell or (lambda _: None),
         )
         return planner.plan()
 
@@ -126,7 +126,7 @@ class _Planner:
     batch_size: int
     budget_bytes: int
     allow: tuple[str, ...]
-    say: Say
+    tell: Tell
 
     def __post_init__(self) -> None:
         model = self.subject.model
@@ -168,7 +168,7 @@ class _Planner:
     def _measure(self, settings: Plan, *, num_measures: int) -> None:
         """Tries a way to run the model at small batches."""
         name = settings.in_words().removeprefix("whole batches").removeprefix(", ")
-        self.say(f"measuring {name or 'the model as it is'} at small batches")
+        self.tell(f"measuring {name or 'the model as it is'} at small batches")
         tries = self.bench.run(settings, _small_sizes(self.batch_size))
         self._plans[name] = settings
         self._variants[name] = Variant(name=name, num_measures=num_measures, law=Law(tuple(tries)))
@@ -176,7 +176,7 @@ class _Planner:
     def _rehearse_smallest(self) -> tuple[Candidate, Try] | None:
         """Looks closer at the way that takes the least memory, down to single examples."""
         variant = tightest(self._candidates()).variant
-        self.say("measuring single examples")
+        self.tell("measuring single examples")
         tries = self.bench.run(self._plans[variant.name], (1, 2))
         law = Law((*tries, *variant.law.tries))
         self._variants[variant.name] = replace(variant, law=law)
@@ -220,7 +220,7 @@ class _Planner:
     def _rehearse(self, candidate: Candidate) -> Try | None:
         """Runs the largest batch by a candidate; `None` if it does not fit, and then something was learnt."""
         settings = self._settings(candidate)
-        self.say(f"rehearsing {settings.in_words()}")
+        self.tell(f"rehearsing {settings.in_words()}")
         found = self.bench.rehearse(settings, self.batch_size)
         name = candidate.variant.name
         self._rehearsed[name, candidate.micro_batch] = found
@@ -263,7 +263,7 @@ class _Planner:
         model = self.subject.model
         if plan.micro_batch is None or not model.compiled or why_not_evaluate(model):
             return None
-        self.say("measuring validation at small batches")
+        self.tell("measuring validation at small batches")
         law = Law(tuple(self.bench.evaluate(plan, _small_sizes(self.batch_size))))
         variant = Variant(name="", num_measures=0, law=law)
         found = candidates_of(variant, batch_size=self.batch_size, gradient_bytes=0, can_split=True)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import singledispatch
+from typing import Final
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from memfit.records import (
     Budget,
     DeviceReading,
+    Estimate,
+    EstimatedPart,
     Facts,
     Measurement,
     Meter,
@@ -21,6 +24,7 @@ from memfit.records import (
 from memfit.units import format_bytes, format_seconds
 
 Row = tuple[str, str]
+NUM_PARTS_SHOWN: Final = 12
 
 
 @singledispatch
@@ -76,6 +80,54 @@ def _(facts: Facts) -> RenderableType:
         *_budget_rows(facts.budget),
     ]
     return _table(rows)
+
+
+@render.register
+def _(estimate: Estimate) -> RenderableType:
+    shape = f"batch {estimate.batch_size}"
+    if estimate.length is not None:
+        shape += f", length {estimate.length}"
+    rows = [
+        ("training step", f"{shape}, {estimate.num_parameters:,} parameters"),
+        ("peak", f"{_bytes(estimate.peak_bytes)} on {estimate.device}"),
+        ("between", f"{_bytes(estimate.low_bytes)} and {_bytes(estimate.high_bytes)}"),
+    ]
+    if estimate.validation_peak_bytes is not None and estimate.validation_high_bytes is not None:
+        high = _bytes(estimate.validation_high_bytes)
+        rows.append(("validation", f"{_bytes(estimate.validation_peak_bytes)}, at most {high}"))
+    if estimate.step_seconds is not None:
+        rows.append(("time", f"roughly {format_seconds(estimate.step_seconds)} a step"))
+    notes = [("measured at", "; ".join(estimate.probes))]
+    notes += [("note", note) for note in estimate.notes]
+    tables: list[RenderableType] = [
+        _table(rows),
+        Text(),
+        _parts("at the peak", estimate.parts, estimate.peak_bytes),
+    ]
+    if estimate.layers:
+        tables += [Text(), _parts("activations by layer", estimate.layers, estimate.peak_bytes)]
+    if estimate.host_parts:
+        tables += [Text(), _parts("host memory of the data", estimate.host_parts, estimate.host_bytes)]
+    return Group(*tables, Text(), _table(notes))
+
+
+def _parts(title: str, parts: Sequence[EstimatedPart], whole_bytes: int) -> Table:
+    table = Table(title, "bytes", "share", "source", box=None, pad_edge=False, header_style="bold")
+    for column in (1, 2):
+        table.columns[column].justify = "right"
+    shown, rest = parts[:NUM_PARTS_SHOWN], parts[NUM_PARTS_SHOWN:]
+    for part in shown:
+        table.add_row(
+            Text(part.name), _bytes(part.num_bytes), _share(part.num_bytes, whole_bytes), part.source.value
+        )
+    if rest:
+        others = sum(part.num_bytes for part in rest)
+        table.add_row(f"{len(rest)} more", _bytes(others), _share(others, whole_bytes), "")
+    return table
+
+
+def _share(num_bytes: int, whole_bytes: int) -> str:
+    return f"{num_bytes / whole_bytes:.0%}" if whole_bytes else ""
 
 
 def summarise(measurement: Measurement) -> str:

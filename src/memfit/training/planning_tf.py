@@ -53,7 +53,7 @@ def plan_fit(
                 budget=budget,
                 batch_size=arguments.get("batch_size"),
                 allow=allow,
-                say=_say if arguments.get("verbose", "auto") not in (0, "0") else None,
+                tell=_tell if arguments.get("verbose", "auto") not in (0, "0") else None,
             )
             # The first batch may be smaller than was asked for: there may be no more examples.
             return replace(found, batch_size=None)
@@ -95,5 +95,5 @@ def _first_batch(data: Any) -> Any:
     return keras.tree.map_structure(lambda leaf: tf.convert_to_tensor(leaf[:1]), parts)
 
 
-def _say(stage: str) -> None:
+def _tell(stage: str) -> None:
     print(f"memfit: {stage}", flush=True)

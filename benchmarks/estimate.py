@@ -1,0 +1,202 @@
+"""`memfit.estimate` against the truth: the peak of the real step in a fresh process.
+
+    make bench TARGET=estimate                      everything (about 20 minutes on two cores)
+    make bench TARGET="estimate lstm unet"          some models
+    BENCH_CACHE=truth.json make bench ...           truth that was measured before is not measured again
+
+The largest batch that an estimate measures has 4 examples; those here have 4 to 1,024 times as many. The
+truth of a case is the median over the peaks of some steps of Keras's own `train_on_batch`. As a cap: the same
+steps under a hard limit of the estimate's upper bound.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import memfit
+from benchmarks.estimate_models import CASES
+from memfit.units import MIB
+
+NUM_STEPS = 5
+SKIPPED_STEPS = 1  # The first one also traces.
+
+
+def take_steps(name: str, batch_size: int) -> dict[str, Any]:
+    """The peaks and the seconds of some real steps of `model.fit`, in this (fresh) process."""
+    import keras
+    import tensorflow as tf
+
+    keras.utils.set_random_seed(0)
+    model, make = CASES[name].make()
+    peaks, seconds = [], []
+
+    class Watch(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
+            tf.config.experimental.reset_memory_stats("CPU:0")
+            self.start = time.perf_counter()
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
+            seconds.append(time.perf_counter() - self.start)
+            peaks.append(tf.config.experimental.get_memory_info("CPU:0")["peak"])
+
+    batch = tf.nest.map_structure(tf.constant, make(batch_size))
+    # One batch, held once, that is traced as a batch of any size, as most data sets are.
+    data = tf.data.Dataset.from_tensors(batch).repeat(NUM_STEPS).map(_of_any_size)
+    model.fit(data, verbose=0, callbacks=[Watch()])
+    return {"peaks": peaks, "seconds": min(seconds[SKIPPED_STEPS:])}
+
+
+def _of_any_size(*batch: Any) -> Any:
+    import tensorflow as tf
+
+    def relax(leaf: Any) -> Any:
+        return tf.compat.v1.placeholder_with_default(leaf, [None, *leaf.shape[1:]])
+
+    return tf.nest.map_structure(relax, batch)
+
+
+def make_estimates(name: str, batches: Sequence[int]) -> dict[str, Any]:
+    """The estimates of a model at some batches, and the most seconds that one took."""
+    import keras
+
+    keras.utils.set_random_seed(0)
+    model, make = CASES[name].make()
+    found, seconds = [], []
+    for batch in batches:
+        start = time.perf_counter()
+        estimate = memfit.estimate(model, make(64), batch_size=batch)
+        seconds.append(time.perf_counter() - start)
+        found.append([estimate.low_bytes, estimate.peak_bytes, estimate.high_bytes])
+    return {"found": found, "seconds": max(seconds)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One case: a model at a batch.
+
+    Args:
+        name: The model.
+        family: Its family.
+        batch_size: The batch.
+        truth: The median peak of real steps.
+        spread: The most over the least of those peaks.
+        estimate: The estimate.
+        high: Its upper bound.
+        is_cap_kept: Whether the same steps went well under that bound as a limit.
+    """
+
+    name: str
+    family: str
+    batch_size: int
+    truth: float
+    spread: float
+    estimate: int
+    high: int
+    is_cap_kept: bool
+
+    @property
+    def error(self) -> float:
+        """By how much the estimate is off."""
+        return self.estimate / self.truth - 1
+
+
+class Cache:
+    """What was measured, in a file if `BENCH_CACHE` names one."""
+
+    def __init__(self) -> None:
+        self._path = Path(os.environ["BENCH_CACHE"]) if os.environ.get("BENCH_CACHE") else None
+        is_there = self._path is not None and self._path.exists()
+        self._found: dict[str, Any] = json.loads(self._path.read_text()) if is_there and self._path else {}
+
+    def get(self, key: str, measure: Callable[[], Any]) -> Any:
+        """What is known under a key, or else what `measure` returns."""
+        if key not in self._found:
+            self._found[key] = measure()
+            if self._path is not None:
+                self._path.write_text(json.dumps(self._found))
+        return self._found[key]
+
+
+def fresh(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function returns in a fresh process with room enough."""
+    measured = memfit.measure(function, *arguments, device_limit="3GiB")
+    if measured.value is None:
+        raise SystemExit(f"{arguments}: {measured.outcome.value}: {measured.reason}\n{measured.output}")
+    return measured.value
+
+
+def keeps_cap(name: str, batch_size: int, limit_bytes: int) -> bool:
+    """Whether real steps go well under a limit, in a fresh process."""
+    measured = memfit.measure(take_steps, name, batch_size, device_limit=limit_bytes)
+    return measured.outcome is memfit.Outcome.OK and not measured.num_failed_requests
+
+
+def main(names: Sequence[str] = ()) -> None:
+    """Prints the tables for the models named, or for all."""
+    cache, rows, seconds = Cache(), [], {}
+    for name in names or CASES:
+        case = CASES[name]
+        made = fresh(make_estimates, name, case.batches)
+        step = 0.0
+        for batch, (_, estimate, high) in zip(case.batches, made["found"], strict=True):
+            real = cache.get(f"truth {name} {batch}", partial(fresh, take_steps, name, batch))
+            peaks, step = real["peaks"][SKIPPED_STEPS:], max(step, real["seconds"])
+            rows.append(
+                Row(
+                    name=name,
+                    family=case.family,
+                    batch_size=batch,
+                    truth=median(peaks),
+                    spread=max(peaks) / min(peaks),
+                    estimate=estimate,
+                    high=high,
+                    is_cap_kept=keeps_cap(name, batch, high),
+                )
+            )
+            print(_shown(rows[-1]), flush=True)
+        seconds[name] = (made["seconds"], max(10.0, 3 * step))
+    _summarise(rows, seconds)
+
+
+def _shown(row: Row) -> str:
+    return (
+        f"{row.name:26} {row.batch_size:5} truth {row.truth / MIB:7.1f} MiB (x{row.spread:4.2f})  "
+        f"estimate {row.estimate / MIB:7.1f} {row.error:+6.1%}  high {row.high / MIB:7.1f} "
+        f"{row.high / row.truth:5.2f}x  {'' if row.is_cap_kept else 'CAP FAILED'}"
+    )
+
+
+def _summarise(rows: Sequence[Row], seconds: dict[str, tuple[float, float]]) -> None:
+    errors = sorted(abs(row.error) for row in rows)
+    last = errors[min(len(errors) - 1, int(0.95 * len(errors)))]
+    failed = sum(not row.is_cap_kept for row in rows) / len(rows)
+    slack = median(row.high / row.truth for row in rows)
+    late = [name for name, (took, allowed) in seconds.items() if took > allowed]
+    took = [each for each, _ in seconds.values()]
+    print(f"\n{len(seconds)} models, {len(rows)} cases")
+    _line("median error", f"{median(errors):.1%}", "<= 5 %", is_met=median(errors) <= 0.05)
+    _line("95th percentile", f"{last:.1%}", "<= 15 %", is_met=last <= 0.15)
+    _line("cap failed", f"{failed:.1%}", "<= 3 %", is_met=failed <= 0.03)
+    _line("upper bound over truth, median", f"{slack:.2f}", "<= 1.15", is_met=slack <= 1.15)
+    _line("seconds, median and most", f"{median(took):.1f}, {max(took):.1f}", "<= 10", is_met=not late)
+    families = defaultdict(list)
+    for row in rows:
+        families[row.family].append(abs(row.error))
+    for family, found in families.items():
+        _line(f"{family}, median error", f"{median(found):.1%}", "<= 10 %", is_met=median(found) <= 0.10)
+    print("\nunder-estimates, worst first")
+    for row in sorted((row for row in rows if row.error < 0), key=lambda row: row.error):
+        print(_shown(row))
+
+
+def _line(what: str, value: str, target: str, *, is_met: bool) -> None:
+    print(f"{what:34} {value:>12}   target {target:8} {'met' if is_met else 'NOT MET'}")

@@ -1,0 +1,83 @@
+"""Of what a peak is made, and which layer it belongs to."""
+
+from memfit.estimating.growth import Law, record
+from memfit.estimating.parts import layer_of, layer_parts, scopes_of, step_parts
+from memfit.estimating.prediction import Growth, InputSize, Span
+from memfit.estimating.timeline import Buffer, Timeline
+from memfit.units import KIB
+
+
+def at(batch: int, length: int = 1) -> Timeline:
+    sizes = {
+        "model/dense/MatMul": batch * length * KIB,
+        "model/lstm_1/MatMul": 3 * batch * length * KIB,
+        "gradient_tape/model/dense/MatMul": 8 * KIB,
+        "zeros": KIB,
+    }
+    buffers = [
+        Buffer(op=op, turn=0, num_bytes=size, born=moment, died=None)
+        for moment, (op, size) in enumerate(sizes.items())
+    ]
+    return Timeline(buffers=tuple(buffers), num_moments=4)
+
+
+def growth(*lengths: int) -> Growth:
+    spans = tuple(
+        Span(
+            length=length,
+            recordings=(record(at(4, length), 4, {2: at(2, length)}),),
+            seconds=Law(fixed=0.1, linear=0.01 * length),
+        )
+        for length in lengths
+    )
+    return Growth(
+        spans=spans,
+        weights=(4 * KIB,),
+        slots=(8 * KIB,),
+        metrics=(8,),
+        gradient_bytes=4 * KIB,
+        inputs=(InputSize(num_bytes=256, has_length=True),),
+    )
+
+
+def test_parts_add_up_to_the_peak() -> None:
+    found = growth(1).predict(64)
+    parts = {part.name: part.num_bytes for part in step_parts(growth(1), found, 64, 1)}
+    assert sum(parts.values()) == found.peak_bytes
+    assert parts["weights"] == 4 * KIB
+    assert parts["inputs"] == 16 * KIB
+    assert parts["activations"] == 256 * KIB
+    assert parts["gradients"] == 8 * KIB
+
+
+def test_layers_add_up_to_the_activations() -> None:
+    found = growth(1).predict(64)
+    parts = step_parts(growth(1), found, 64, 1)
+    layers = layer_parts(found, ["dense", "lstm"], parts)
+    assert [(part.name, part.num_bytes) for part in layers] == [("lstm", 192 * KIB), ("dense", 64 * KIB)]
+
+
+def test_the_peak_lies_in_its_interval_and_grows() -> None:
+    small, large = growth(1).predict(8), growth(1).predict(80)
+    assert small.low_bytes <= small.peak_bytes <= small.high_bytes
+    assert small.peak_bytes < large.peak_bytes
+    assert small.seconds < large.seconds
+
+
+def test_a_longer_step_than_was_measured() -> None:
+    exact, far = growth(40).predict(16), growth(10, 20).predict(16, length=40)
+    assert abs(far.peak_bytes - exact.peak_bytes) <= 2 * KIB
+    assert abs(far.seconds - exact.seconds) < 1e-6
+
+
+def test_micro_batches_hold_a_sum_of_gradients() -> None:
+    whole, split = growth(1).predict(16), growth(1).predict(64, micro_batch=16)
+    inputs = 48 * 256
+    assert split.peak_bytes - whole.peak_bytes == inputs + 4 * KIB
+    assert split.seconds == 4 * whole.seconds
+
+
+def test_names_that_tensorflow_counted_on() -> None:
+    ops = ["model_1/lstm_1/while/MatMul", "model_1/lstm_1_2/while/MatMul", "model_1/dense_1/BiasAdd", "zeros"]
+    scopes = scopes_of(ops, ["lstm", "lstm_1", "dense"])
+    assert [layer_of(op, scopes) for op in ops] == ["lstm", "lstm_1", "dense", "other"]
