@@ -1,14 +1,14 @@
-"""Shows a real out-of-memory: plain Keras trains an LSTM on long text, in 256 MiB and without a limit.
+"""Trains an LSTM on long text in 256 MiB: plain Keras, which dies, and memfit, which does not.
 
-The text is Python's own manual, the script is an ordinary one, and each run is a process of its own
-under TensorFlow's real allocator.
+The text is Python's own manual, and each run is a process of its own under TensorFlow's real allocator, with
+a real limit.
 """
 
 from __future__ import annotations
 
 import argparse
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from memfit.cli.numbers import positive
 from memfit.errors import SetupError, TrialError
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 
     from memfit.records import Measurement
 
-HELP: Final = "a real out-of-memory on this machine, in a minute"
+HELP: Final = "plain Keras runs out of memory on this machine, memfit does not"
 EXAMPLES: Final = """\
 examples:
   memfit demo
   memfit demo --budget 512MiB --length 4000
 """
+NUM_STEPS: Final = 12
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,12 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Runs the script under the limit and without one, and shows both."""
+    """Runs both under the limit, and shows them side by side."""
     from rich.console import Console
 
     from memfit.budgeting.budget import budget
     from memfit.measuring.trial import measure
-    from memfit.records import Outcome
+    from memfit.records import Estimate, Outcome, Plan
 
     if find_spec("tensorflow") is None:
         raise SetupError(
@@ -54,45 +55,51 @@ def main(arguments: argparse.Namespace) -> int:
     limit_bytes = budget(arguments.budget).device_bytes
     script = find_spec("memfit.cli.demo_tf")
     assert script is not None and script.origin is not None
-    options = ("--length", str(arguments.length))
-    console = Console()
+    console = Console(highlight=False)
     console.print(
-        f"Plain Keras trains a 2 x LSTM(256) on sequences of {arguments.length} characters, 16 at a time, "
-        f"in {format_bytes(limit_bytes)} of memory.\n"
+        f"A 2 x LSTM(256) learns from sequences of {arguments.length} characters, 16 at a time, in "
+        f"{format_bytes(limit_bytes)} of memory.\n"
     )
-    with console.status(
-        f"training in {format_bytes(limit_bytes)} (a failed request waits 10 s before it is one)..."
-    ):
-        limited = measure(script.origin, *options, device_limit=limit_bytes)
-    with console.status("training without a limit, to see what it takes..."):
-        free = measure(script.origin, *options)
-    console.print(_table({f"in {format_bytes(limit_bytes)}": limited, "without a limit": free}))
-    if limited.outcome not in (Outcome.DEVICE_OUT_OF_MEMORY, Outcome.OK) or free.outcome is not Outcome.OK:
-        raise TrialError(f"the demo did not go as it should: {limited.reason} {free.reason}\n{free.output}")
+    with console.status("plain Keras trains (a failed request waits 10 s before it is one)..."):
+        plain = measure(script.origin, "--length", str(arguments.length), device_limit=limit_bytes)
+    console.print(f"[bold]plain Keras[/]: {plain.outcome.value}. {plain.reason}\n")
+    with console.status("memfit estimates, plans, rehearses and trains..."):
+        fitted = measure(_train, arguments.length, NUM_STEPS, limit_bytes, device_limit=limit_bytes)
+    if fitted.outcome is not Outcome.OK or plain.outcome not in (Outcome.DEVICE_OUT_OF_MEMORY, Outcome.OK):
+        raise TrialError(f"the demo did not go as it should: {plain.reason} {fitted.reason}\n{fitted.output}")
+    estimate, plan = Estimate.from_dict(fitted.value["estimate"]), Plan.from_dict(fitted.value["plan"])
     console.print(
-        f"\n{_moral(limited, free)}\n\nNow your own script: memfit run --budget {arguments.budget} train.py"
+        f"[bold]memfit[/] estimates that plain Keras takes {format_bytes(estimate.low_bytes)} to "
+        f"{format_bytes(estimate.high_bytes)}. It plans, rehearses and trains:\n"
+    )
+    console.print(str(plan), markup=False, soft_wrap=True)
+    console.print()
+    console.print(_table(plain, fitted))
+    console.print(
+        f"\nNow your own: memfit plan train.py:make_model --budget {arguments.budget}\n"
+        f'or in Python: memfit.fit(model, x, y, budget="{arguments.budget}")'
     )
     return 0
 
 
-def _table(runs: dict[str, Measurement]) -> Table:
+def _train(length: int, num_steps: int, budget_bytes: int) -> dict[str, Any]:
+    from memfit.cli.demo_memfit_tf import train
+
+    return train(length, num_steps, budget_bytes)
+
+
+def _table(plain: Measurement, fitted: Measurement) -> Table:
     from rich.table import Table
 
-    table = Table("plain Keras", "outcome", "peak", "time")
-    for name, run in runs.items():
-        peak = "" if run.peak_bytes is None else format_bytes(run.peak_bytes)
-        table.add_row(name, run.outcome.value, peak, format_seconds(run.seconds))
+    table = Table("", "outcome", "peak", "steps", "loss", "time")
+    for name, run in (("plain Keras", plain), ("memfit", fitted)):
+        losses = run.value["losses"] if isinstance(run.value, dict) else []
+        table.add_row(
+            name,
+            run.outcome.value,
+            "" if run.peak_bytes is None else format_bytes(run.peak_bytes),
+            str(len(losses)) if losses else "",
+            f"{losses[0]:.2f} to {losses[-1]:.2f}" if losses else "",
+            format_seconds(run.seconds),
+        )
     return table
-
-
-def _moral(limited: Measurement, free: Measurement) -> str:
-    from memfit.records import Outcome
-
-    assert free.peak_bytes is not None and limited.device_limit_bytes is not None
-    share = free.peak_bytes / limited.device_limit_bytes
-    if limited.outcome is Outcome.OK:
-        return f"It fits: it takes {share:.0%} of the budget. For an out-of-memory try a greater --length."
-    return (
-        f"Plain Keras needs {format_bytes(free.peak_bytes)}, {share:.1f} times the budget, and dies:\n"
-        f"{limited.reason}"
-    )

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 NUM_CHARACTERS = 128
+BATCH_SIZE = 16
 
 
 def make_sequences(num_sequences: int, length: int) -> tuple[np.ndarray, np.ndarray]:
@@ -26,6 +27,7 @@ def make_model() -> keras.Model:
     """Two layers of 256 units."""
     model = keras.Sequential(
         [
+            keras.Input((None,), dtype="int32"),
             keras.layers.Embedding(NUM_CHARACTERS, 64),
             keras.layers.LSTM(256, return_sequences=True),
             keras.layers.LSTM(256, return_sequences=True),
@@ -41,7 +43,7 @@ def main() -> None:
     """Trains for one step, or for as many as asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--length", type=int, default=1500, help="characters a sequence")
-    parser.add_argument("--batch-size", type=int, default=16, help="sequences a step")
+    parser.add_argument("--batch-size", type=int, default=BATCH_SIZE, help="sequences a step")
     parser.add_argument("--steps", type=int, default=1, help="steps to train")
     options = parser.parse_args()
     keras.utils.set_random_seed(0)

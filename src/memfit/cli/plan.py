@@ -1,7 +1,7 @@
 """Finds the fastest way to train within a budget, and rehearses it.
 
-Each strategy is measured at small batches; the fastest combination that fits is run once on the largest batch,
-with nothing applied to the model. The plan can be saved and given to memfit.fit.
+Each strategy is measured at small batches; the fastest combination that fits is run once on the largest
+batch, with nothing applied to the model. The plan can be saved and given to memfit.fit.
 """
 
 from __future__ import annotations
