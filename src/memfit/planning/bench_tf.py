@@ -5,12 +5,14 @@ One function is traced for each way to run the model, for batches of any size.
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -43,15 +45,17 @@ class Bench:
         subject: The model and how it is trained.
         batches: On what.
         shadow: Stands in for its optimizer.
+        other_bytes: What is on the device besides the model and its batch.
     """
 
-    def __init__(self, subject: Subject, batches: Batches, shadow: Shadow) -> None:
+    def __init__(self, subject: Subject, batches: Batches, shadow: Shadow, other_bytes: int) -> None:
         self._subject, self._batches, self._shadow = subject, batches, shadow
         self._functions: dict[Any, Callable[..., Any]] = {}
         self._micro_batch = tf.Variable(1, trainable=False)
         model = subject.model
         self.slot_bytes = num_bytes(shadow.optimizer.variables)
-        self.resting_bytes = num_bytes(
+        self.other_bytes = other_bytes
+        self.resting_bytes = other_bytes + num_bytes(
             [*model.variables, *shadow.optimizer.variables, *model.metrics_variables]
         )
 
@@ -130,11 +134,31 @@ class Bench:
 
 
 @contextmanager
-def bench(subject: Subject, batches: Batches) -> Iterator[Bench]:
-    """A bench for a model, which is as before when the context is left."""
-    with shadowed(subject.model, subject.optimizer) as shadow:
+def bench(subject: Subject, batches: Batches, data: Any = None) -> Iterator[Bench]:
+    """A bench for a model, which is as before when the context is left.
+
+    Args:
+        subject: The model and how it is trained.
+        batches: On what.
+        data: The data itself. On the CPU, Keras keeps arrays as tensors for as long as it trains.
+    """
+    gc.collect()
+    arrays = [] if tf.config.list_logical_devices("GPU") else _arrays(data)
+    tensors = [tf.convert_to_tensor(array) for array in arrays]
+    model, optimizer = subject.model, subject.optimizer
+    own = [*model.variables, *model.metrics_variables]
+    own += optimizer.variables if optimizer is not None and optimizer.built else ()
+    other_bytes = max(0, _fullest("current_bytes") - num_bytes(own))
+    with shadowed(model, optimizer) as shadow:
         assert shadow is not None
-        yield Bench(subject, batches, shadow)
+        yield Bench(subject, batches, shadow, other_bytes)
+    del tensors
+
+
+def _arrays(data: Any) -> list[Any]:
+    if data is None or isinstance(data, (tf.data.Dataset, keras.utils.PyDataset)):
+        return []
+    return [leaf for leaf in keras.tree.flatten(data) if isinstance(leaf, np.ndarray)]
 
 
 def settings_of(plan: Plan) -> list[Setting]:

@@ -24,7 +24,7 @@ def is_small(model: Any, batches: Batches, batch_size: int, budget_bytes: int) -
     """
     layers = [layer for layer in internals.all_layers(model) if not isinstance(layer, keras.Model)]
     outputs = [_output_bytes(layer, batch_size, batches.length) for layer in layers]
-    if not outputs or not isinstance(model, keras.Sequential | keras.models.Functional) or None in outputs:
+    if not getattr(model, "inputs", None) or None in outputs:
         return False
     inputs = sum(size.at(batch_size, batches.length) for size in batches.input_sizes())
     weights = sum(bytes_of(each.shape, each.dtype) for each in model.variables)

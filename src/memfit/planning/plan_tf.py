@@ -21,13 +21,13 @@ from memfit.planning.glance_tf import is_small
 from memfit.planning.proposing_tf import propose
 from memfit.planning.refusing import refusal
 from memfit.planning.search import (
-    NOISE,
     Candidate,
     Law,
     Try,
     Variant,
     candidates_of,
     fallbacks_of,
+    is_safe,
     ranked,
     tightest,
 )
@@ -103,7 +103,7 @@ def plan(
     if budget is None and is_small(model, batches, size, budget_bytes):
         note = "Nothing was measured: whatever it takes is far below the budget."
         return Plan(batch_size=size, num_parameters=model.count_params(), allow=allowed, notes=(note,))
-    with bench(subject, batches) as tried:
+    with bench(subject, batches, data) as tried:
         planner = _Planner(
             subject=subject,
             batches=batches,
@@ -224,9 +224,9 @@ class _Planner:
         found = self.bench.rehearse(settings, self.batch_size)
         name = candidate.variant.name
         self._rehearsed[name, candidate.micro_batch] = found
-        peak_bytes = 2 * self.budget_bytes if found is None else found.peak_bytes
-        if peak_bytes * (1 + NOISE) <= self.budget_bytes:
+        if found is not None and is_safe(found, self.budget_bytes):
             return found
+        peak_bytes = 2 * self.budget_bytes if found is None else found.peak_bytes
         variant = self._variants[name]
         learnt = variant.bias * peak_bytes / candidate.peak_bytes
         self._variants[name] = replace(variant, bias=max(variant.bias, learnt))
@@ -289,7 +289,7 @@ class _Planner:
         verdict = "slower" if candidate.high_bytes <= self.budget_bytes else "does not fit"
         if is_chosen:
             verdict = "chosen"
-        elif rehearsed is not None and rehearsed.peak_bytes > self.budget_bytes:
+        elif rehearsed is not None and not is_safe(rehearsed, self.budget_bytes):
             verdict = "did not fit when rehearsed"
         return Considered(
             what=self._settings(candidate).in_words(),
@@ -305,6 +305,7 @@ class _Planner:
             "weights": num_bytes(model.variables),
             "optimizer slots": self.bench.slot_bytes,
             "gradients": self._gradient_bytes,
+            "what else is on the device, such as arrays": self.bench.other_bytes,
         }
         return refusal(
             words=self._settings(found).in_words(),

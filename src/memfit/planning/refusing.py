@@ -31,7 +31,7 @@ def refusal(
     need_bytes = tightest.high_bytes
     rest_bytes = max(0, tightest.peak_bytes - sum(parts.values()))
     largest = sorted([*parts.items(), ("activations and the rest", rest_bytes)], key=lambda part: -part[1])
-    shares = ", ".join(f"{name} {format_bytes(size)}" for name, size in largest)
+    shares = ", ".join(f"{name} {format_bytes(size)}" for name, size in largest if size)
     helps = [f'budget="{format_bytes(need_bytes).replace(" ", "")}"']
     if "split_batch_norm" in why_not_split:
         helps.append('allow="split_batch_norm"')

@@ -13,11 +13,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from memfit.units import MIB
+
 # Of two candidates whose times are in the same step of this ladder, the simpler one is taken.
 SIMPLER: Final = 1.05
 # What a prediction may be off, and by how much the peaks of equal steps were seen to differ.
 MARGIN: Final = 0.06
 NOISE: Final = 0.08
+# What TensorFlow holds of its own beside a step: constants, counters, batches under way.
+OWN_BYTES: Final = MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +122,7 @@ class Candidate:
     @property
     def high_bytes(self) -> int:
         """What the peak is hardly above."""
-        return math.ceil(self.peak_bytes * (1 + MARGIN))
+        return math.ceil(self.peak_bytes * (1 + MARGIN)) + OWN_BYTES
 
     @property
     def num_measures(self) -> int:
@@ -173,9 +177,21 @@ def ranked(candidates: Sequence[Candidate], budget_bytes: int) -> list[Candidate
     return sorted(fitting, key=_key)
 
 
-def _key(candidate: Candidate) -> tuple[int, int, float, int, str]:
+def _key(candidate: Candidate) -> tuple[int, int, float, int, str, int]:
     rung = math.floor(math.log(max(candidate.seconds, 1e-9)) / math.log(SIMPLER))
-    return (rung, candidate.num_measures, candidate.seconds, candidate.peak_bytes, candidate.variant.name)
+    return (
+        rung,
+        candidate.num_measures,
+        candidate.seconds,
+        candidate.peak_bytes,
+        candidate.variant.name,
+        candidate.micro_batch or 0,
+    )
+
+
+def is_safe(rehearsed: Try, budget_bytes: int) -> bool:
+    """Whether a rehearsal leaves room for what the steps of a run were seen to take more."""
+    return rehearsed.peak_bytes * (1 + NOISE) + OWN_BYTES <= budget_bytes
 
 
 def tightest(candidates: Sequence[Candidate]) -> Candidate:
