@@ -34,8 +34,8 @@ LEAST_RATIO: Final = 4
 # Up to so many time steps, a step is always recorded at its full length.
 FULL_LENGTH: Final = 64
 # More buffers than this take seconds to record.
-MOST_BUFFERS: Final = 8_000
-NUM_RECORDINGS: Final = 3
+MOST_BUFFERS: Final = 12_000
+NUM_RECORDINGS: Final = 5
 NUM_TIMED: Final = 2
 
 
