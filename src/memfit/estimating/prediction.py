@@ -134,6 +134,12 @@ class Growth:
         batch = [size.at(batch_size, length) for size in self.inputs]
         return [*self.weights, *self.slots, *self.metrics, *batch]
 
+    def unknown_share(self) -> float:
+        """The share of the recorded bytes whose growth is not known."""
+        recordings = [recording for span in self.spans for recording in span.recordings]
+        known = sum(buffer.num_bytes for each in recordings for buffer in each.timeline.buffers)
+        return sum(each.num_unknown_bytes for each in recordings) / max(1, known)
+
     def _nearest(self, length: int | None) -> tuple[Span, ...]:
         exact = tuple(span for span in self.spans if span.length == length)
         return exact or self.spans[-2:]
@@ -143,7 +149,7 @@ class Growth:
 
 
 def _peaks_at(found: Sequence[Sequence[Peak]], spans: Sequence[Span], length: int | None) -> list[float]:
-    """The peaks at a length. What is needed grows along a line; what the allocator wastes is a share of that."""
+    """The peaks at a length: what is needed grows along a line, and the allocator wastes a share of it."""
     if len(spans) == 1:
         return [float(peak.num_bytes) for peak in found[0]]
     needed = [median(peak.needed_bytes for peak in each) for each in found]
