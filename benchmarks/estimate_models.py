@@ -369,7 +369,7 @@ def variational() -> Made:
     return _compiled(model, _floats(784), _floats(1), None)
 
 
-def perceptron(optimizer: Any, width: int = 768) -> Made:
+def perceptron(optimizer: Any, width: int = 1536) -> Made:
     """Wide dense layers, where weights, gradients and slots are most of the peak."""
     import keras
     from keras import layers

@@ -164,7 +164,8 @@ def test_an_estimate_survives_json(estimate: Estimate) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 2**20), st.integers(0, 30)), max_size=60))
 def test_an_allocator_counts_no_less_than_is_held_and_gets_all_back(requests: list[tuple[int, int]]) -> None:
-    chunks, held = Chunks(2**28), {}
+    chunks = Chunks(2**28)
+    held: dict[int, tuple[int | None, int]] = {}
     for size, slot in requests:
         if (start := held.pop(slot, (None, 0))[0]) is not None:
             chunks.give_back(start)

@@ -15,7 +15,9 @@ import numpy as np
 import tensorflow as tf
 
 from memfit.errors import UsageError
+from memfit.estimating.internals_tf import input_structure
 from memfit.estimating.prediction import InputSize
+from memfit.estimating.shapes_tf import check_shapes, inputs_of, with_length
 
 # Enough examples to draw from; more would only cost memory.
 NUM_SAMPLES: Final = 64
@@ -131,9 +133,10 @@ def describe(
     structure, found, num_examples = _look(model, data, loss, is_peeked=batch_size is None or length is None)
     flat = keras.tree.flatten(structure)
     names = [name for name, part in zip(NAMES, structure, strict=False) for _ in keras.tree.flatten(part)]
-    shapes = [tuple(leaf.shape) for leaf in flat]
-    fixed, has_length, length = _with_length(model, names, shapes, length)
-    _check(model, names, fixed)
+    shapes = [_shape(name, leaf) for name, leaf in zip(names, flat, strict=True)]
+    inputs = inputs_of(model, structure[0])
+    fixed, has_length, length = with_length(model.name, inputs, names, shapes, length)
+    check_shapes(model.name, inputs, names, fixed)
     limits = _limits(model, names)
     leaves = tuple(
         Leaf(
@@ -157,6 +160,15 @@ def describe(
         length=length,
         num_examples=num_examples,
     )
+
+
+def _shape(name: str, leaf: Any) -> tuple[int | None, ...]:
+    if leaf.shape is None or getattr(leaf.shape, "rank", 1) is None or not len(leaf.shape):
+        raise UsageError(
+            f"{name} has the shape {leaf.shape}, and memfit must know all of it but the batch. Give shapes: "
+            "memfit.estimate(model, (tf.TensorSpec([None, 8]), tf.TensorSpec([None, 1])))"
+        )
+    return tuple(leaf.shape)
 
 
 def _look(
@@ -232,16 +244,14 @@ def _check_arrays(data: Any, leaves: list[Any]) -> None:
 
 def _own_spec(model: Any, loss: Any) -> tuple[Any, ...]:
     """What a model's own inputs and outputs say about its batches."""
-    inputs, outputs = _inputs(model), getattr(model, "outputs", None)
+    inputs, outputs = inputs_of(model), getattr(model, "outputs", None)
     if inputs is None or not outputs:
         raise UsageError(
             f"{model.name!r} does not say what it takes, so memfit needs data or shapes: "
             "memfit.estimate(model, "
             '(tf.TensorSpec([None, 100, 8], "float32"), tf.TensorSpec([None, 1], "float32")))'
         )
-    x = keras.tree.map_structure(
-        lambda each: tf.TensorSpec(each.shape, each.dtype), getattr(model, "_inputs_struct", inputs)
-    )
+    x = keras.tree.map_structure(lambda each: tf.TensorSpec(each.shape, each.dtype), input_structure(model))
     x = x[0] if isinstance(x, (list, tuple)) and len(x) == 1 else x
     is_sparse = "sparse" in _loss_name(loss).lower()
     y = [
@@ -255,87 +265,6 @@ def _loss_name(loss: Any) -> str:
     if isinstance(loss, str):
         return loss
     return str(getattr(loss, "__name__", type(loss).__name__))
-
-
-def _inputs(model: Any) -> list[Any] | None:
-    """The inputs that a model was built with, or `None` for one that does not say."""
-    if isinstance(model, keras.Sequential) and not model.built:
-        return None
-    found = getattr(model, "inputs", None)
-    return list(keras.tree.flatten(found)) if found else None
-
-
-def _with_length(
-    model: Any, names: Sequence[str], shapes: Sequence[tuple[int | None, ...]], length: int | None
-) -> tuple[list[tuple[int | None, ...]], list[bool], int | None]:
-    """The shapes with the length in its place, which of them have it, and that length."""
-    inputs = _inputs(model)
-    taken = iter(inputs or ())
-    is_free = []
-    for name, shape in zip(names, shapes, strict=True):
-        own = tuple(getattr(next(taken, None), "shape", ())) if name == "x" else ()
-        is_free.append(len(shape) > 1 and (shape[1] is None or (len(own) > 1 and own[1] is None)))
-    data_length = next(
-        (shape[1] for shape, free in zip(shapes, is_free, strict=True) if free and shape[1]), None
-    )
-    if not any(is_free):
-        if length is not None and inputs is not None:
-            _refuse_length(model, inputs, length)
-        return list(shapes), is_free, None
-    wanted = length or data_length
-    if wanted is None:
-        raise UsageError(
-            f"{model.name!r} takes sequences of any length, and the data does not say which. Say it: "
-            "length=500 (on the command line: --length 500)"
-        )
-    has_length = [
-        # Targets go with their inputs.
-        free or (name != "x" and len(shape) > 1 and data_length is not None and shape[1] == data_length)
-        for name, shape, free in zip(names, shapes, is_free, strict=True)
-    ]
-    fixed = [
-        (shape[0], wanted, *shape[2:]) if long else shape
-        for shape, long in zip(shapes, has_length, strict=True)
-    ]
-    return fixed, has_length, wanted
-
-
-def _refuse_length(model: Any, inputs: list[Any], length: int) -> None:
-    for each in inputs:
-        if len(each.shape) > 2 and each.shape[1] not in (None, length):
-            raise UsageError(
-                f"{model.name!r} was built for a length of {each.shape[1]}, so length={length} does not fit "
-                "it. Build it for any length, keras.Input((None, ...)), or leave length out."
-            )
-
-
-def _check(model: Any, names: Sequence[str], shapes: Sequence[tuple[int | None, ...]]) -> None:
-    for name, shape in zip(names, shapes, strict=True):
-        if None in shape[1:]:
-            raise UsageError(
-                f"{name} has the shape {_shown(shape)}, and memfit must know all of it but the batch. Give "
-                "sizes: memfit.estimate(model, (tf.TensorSpec([None, 224, 224, 3]), tf.TensorSpec([None, "
-                "1])))"
-            )
-    inputs = _inputs(model)
-    given = [shape for name, shape in zip(names, shapes, strict=True) if name == "x"]
-    if inputs is None:
-        return
-    if len(inputs) != len(given):
-        raise UsageError(
-            f"{model.name!r} takes {len(inputs)} inputs, and the data has {len(given)} for x. Give data as "
-            "(x, y), with a list or dict for x where there are several."
-        )
-    for own, shape in zip(inputs, given, strict=True):
-        if not tf.TensorShape(own.shape).is_compatible_with(shape):
-            raise UsageError(
-                f"{model.name!r} takes {_shown(own.shape)}, and the data has {_shown(shape)}. The first axis "
-                "is the batch: give arrays or specs as (x, y)."
-            )
-
-
-def _shown(shape: Sequence[int | None]) -> str:
-    return "[" + ", ".join("None" if size is None else str(size) for size in shape) + "]"
 
 
 def _limits(model: Any, names: Sequence[str]) -> list[int]:

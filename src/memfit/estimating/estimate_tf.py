@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 import tensorflow as tf
 
@@ -11,9 +11,12 @@ from memfit.errors import UsageError
 from memfit.estimating.batches_tf import all_layers, describe
 from memfit.estimating.parts import layer_parts, step_parts
 from memfit.estimating.pipeline_tf import host_parts
+from memfit.estimating.prediction import Growth, Prediction
 from memfit.estimating.probing_tf import find_subject, measure_growth
 from memfit.records import Estimate
 from memfit.splitting import internals_tf as internals
+
+NOTABLE_SHARE: Final = 0.02
 
 
 def estimate(
@@ -90,7 +93,20 @@ def estimate(
         step_seconds=found.seconds,
         num_parameters=model.count_params(),
         probes=growth.probes,
+        notes=tuple(_notes(growth, found, tested, batches.length)),
     )
+
+
+def _notes(growth: Growth, found: Prediction, tested: Prediction | None, length: int | None) -> Iterator[str]:
+    if growth.spans[-1].length != length:
+        yield f"the length was extrapolated from {growth.spans[-1].length} time steps, along a line."
+    if growth.unknown_share() > NOTABLE_SHARE:
+        yield (
+            f"{growth.unknown_share():.0%} of the measured bytes could not be followed from one batch to the "
+            "next, and were taken to grow with it."
+        )
+    if tested is not None and tested.peak_bytes + sum(growth.slots) > found.peak_bytes:
+        yield "validation needs more than training at this batch: give it a smaller validation_batch_size."
 
 
 def choose_batch_size(batch_size: int | None, num_examples: int | None) -> int:

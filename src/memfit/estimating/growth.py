@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from memfit.estimating.chunks import Chunks
+from memfit.estimating.chunks import Chunks, rounded
 from memfit.estimating.timeline import Buffer, Timeline
 
 
@@ -135,10 +135,12 @@ class Peak:
 
     Attributes:
         num_bytes: What the allocator's meter would say.
+        needed_bytes: The most that is asked for at once, without what the allocator wastes.
         held: The buffers of the step that are held then, with their sizes.
     """
 
     num_bytes: int
+    needed_bytes: int
     held: tuple[tuple[Buffer, int], ...]
 
 
@@ -151,27 +153,22 @@ def replay(recording: Recording, num_examples: int, resting: Sequence[int]) -> P
         resting: Sizes of what is held all the time: variables and inputs.
     """
     chunks = Chunks()
+    needed = most = 0
     for size in resting:
         chunks.take(size)
+        needed += rounded(size)
     sizes = [law.at(num_examples) for law in recording.laws]
-    events: list[tuple[int, bool, int]] = []
     starts: dict[int, int | None] = {}
-    for index, buffer in enumerate(recording.timeline.buffers):
-        if buffer.born < 0:
-            starts[index] = chunks.take(0)
-        else:
-            events.append((buffer.born, True, index))
-        if buffer.died is not None and buffer.born >= 0:
-            events.append((buffer.died, False, index))
-    events.sort()
     at = -1
-    for moment, is_birth, index in events:
+    for moment, is_birth, index in _moments(recording.timeline):
         if is_birth:
             before = chunks.peak_bytes
             starts[index] = chunks.take(sizes[index])
-            if chunks.peak_bytes > before:
-                at = moment
+            needed += rounded(sizes[index])
+            most = max(most, needed)
+            at = moment if chunks.peak_bytes > before else at
         else:
+            needed -= rounded(sizes[index])
             start = starts.pop(index)
             if start is not None:
                 chunks.give_back(start)
@@ -180,4 +177,15 @@ def replay(recording: Recording, num_examples: int, resting: Sequence[int]) -> P
         for buffer, size in zip(recording.timeline.buffers, sizes, strict=True)
         if 0 <= buffer.born <= at and (buffer.died is None or buffer.died > at)
     )
-    return Peak(num_bytes=chunks.peak_bytes, held=held)
+    return Peak(num_bytes=chunks.peak_bytes, needed_bytes=max(most, needed), held=held)
+
+
+def _moments(timeline: Timeline) -> list[tuple[int, bool, int]]:
+    """When which buffer is born (true) or dies. What was there before the step is among what rests."""
+    found = []
+    for index, buffer in enumerate(timeline.buffers):
+        if buffer.born >= 0:
+            found.append((buffer.born, True, index))
+            if buffer.died is not None:
+                found.append((buffer.died, False, index))
+    return sorted(found)

@@ -1,4 +1,4 @@
-"""Every private name of TensorFlow that estimating leans on, in this one file.
+"""Every private name of TensorFlow and Keras that estimating leans on, in this one file.
 
 The reader of the profiler's files, the registry of gradients, and the inside of a `tf.data` set. Nothing else
 in `estimating` may touch a name that begins with an underscore.
@@ -34,6 +34,11 @@ def forgetting_gradients() -> Iterator[None]:
     finally:
         for name in [each for each in registry if each not in before and each.startswith("CustomGradient-")]:
             registry.pop(name, None)
+
+
+def input_structure(model: Any) -> Any:
+    """The inputs of a model in the nesting that it takes them in."""
+    return getattr(model, "_inputs_struct", model.inputs)
 
 
 def stages(data: tf.data.Dataset) -> Iterator[tuple[str, Any]]:

@@ -6,6 +6,7 @@ a model under a plan, apply the plan around the call.
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from memfit.estimating.recording_tf import record_step
 from memfit.estimating.shadow_tf import Shadow, shadowed
 from memfit.estimating.timeline import Timeline
 from memfit.measuring import device_tf
+from memfit.measuring.oom import is_device_oom
 from memfit.splitting import internals_tf as internals
 from memfit.splitting.step_tf import Trainee, evaluate, split_train_step, train
 
@@ -31,11 +33,12 @@ from memfit.splitting.step_tf import Trainee, evaluate, split_train_step, train
 # step of a few examples, ops overlap as they would not in a large one.
 LARGEST_PROBE: Final = 16
 LEAST_RATIO: Final = 4
+SMALLEST_PROBES: Final = (1, 2)
 # Up to so many time steps, a step is always recorded at its full length.
 FULL_LENGTH: Final = 64
 # More buffers than this take seconds to record.
-MOST_BUFFERS: Final = 8_000
-NUM_RECORDINGS: Final = 3
+MOST_BUFFERS: Final = 12_000
+NUM_RECORDINGS: Final = 5
 NUM_TIMED: Final = 2
 
 
@@ -106,21 +109,42 @@ def measure_growth(
         SetupError: If the device has no meter that tells of every buffer.
     """
     check_meter()
+    sizes = probe_batches(batches.batch_size)
+    while True:
+        try:
+            return _measured(
+                subject, batches, sizes, num_recordings, is_training=is_training, is_split=is_split
+            )
+        except tf.errors.ResourceExhaustedError as error:
+            if sizes == SMALLEST_PROBES or not is_device_oom(error):
+                raise
+        # Out of the block, so that what the step held is freed. Not even that fits: one example may.
+        gc.collect()
+        sizes = SMALLEST_PROBES
+
+
+def _measured(
+    subject: Subject,
+    batches: Batches,
+    sizes: tuple[int, ...],
+    num_recordings: int,
+    *,
+    is_training: bool,
+    is_split: bool,
+) -> Growth:
     model = subject.model
     with shadowed(model, subject.optimizer if is_training else None) as shadow:
-        probe = _Probe(subject, batches, shadow, is_split=is_split)
+        probe = _Probe(subject, batches, sizes, shadow, is_split=is_split)
         lengths = probe.choose_lengths()
-        spans = tuple(probe.span(length, num_recordings) for length in lengths)
-        slots = [] if shadow is None else shadow.optimizer.variables
         return Growth(
-            spans=spans,
+            spans=tuple(probe.span(length, num_recordings) for length in lengths),
             weights=_sizes(model.variables),
-            slots=_sizes(slots),
+            slots=_sizes([] if shadow is None else shadow.optimizer.variables),
             metrics=_sizes(model.metrics_variables),
             gradient_bytes=sum(_sizes(model.trainable_variables)),
             inputs=batches.input_sizes(),
             is_split=is_split,
-            probes=tuple(_in_words(batch, length) for length in lengths for batch in probe.sizes),
+            probes=tuple(_in_words(batch, length) for length in lengths for batch in sizes),
         )
 
 
@@ -132,7 +156,7 @@ def probe_batches(batch_size: int | None) -> tuple[int, ...]:
     ((8, 12, 16), (2, 3, 4), (1, 2))
     """
     largest = LARGEST_PROBE if batch_size is None else min(LARGEST_PROBE, batch_size // LEAST_RATIO)
-    return (largest // 2, largest * 3 // 4, largest) if largest >= 4 else (1, 2)
+    return (largest // 2, largest * 3 // 4, largest) if largest >= 4 else SMALLEST_PROBES
 
 
 def check_meter() -> None:
@@ -154,13 +178,22 @@ class _Probe:
     Args:
         subject: What is trained.
         batches: On what.
+        sizes: The batches to measure, ascending.
         shadow: What stands in for its optimizer; `None` for a validation step.
         is_split: Whether in micro-batches.
     """
 
-    def __init__(self, subject: Subject, batches: Batches, shadow: Shadow | None, *, is_split: bool) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        batches: Batches,
+        sizes: tuple[int, ...],
+        shadow: Shadow | None,
+        *,
+        is_split: bool,
+    ) -> None:
         self._batches = batches
-        self.sizes = probe_batches(batches.batch_size)
+        self._sizes = sizes
         self._micro_batch = tf.Variable(1, trainable=False) if is_split else None
         self._is_gpu = bool(tf.config.list_logical_devices("GPU"))
         step = make_step(subject, shadow, self._micro_batch)
@@ -196,12 +229,12 @@ class _Probe:
         """What the step takes at one length."""
         found: dict[int, list[Timeline]] = {}
         seconds: dict[int, float] = {}
-        for batch in self.sizes:
+        for batch in self._sizes:
             call = self._call(batch, length)
             seconds[batch] = min(_timed(call) for _ in range(NUM_TIMED))
-            repeats = num_recordings if batch == self.sizes[-1] else 1
+            repeats = num_recordings if batch == self._sizes[-1] else 1
             found[batch] = [self._record(call) for _ in range(repeats)]
-        *smaller, base = self.sizes
+        *smaller, base = self._sizes
         others = {batch: found[batch][0] for batch in smaller}
         recordings = tuple(record(timeline, base, others) for timeline in found[base])
         slope = max(0.0, (seconds[base] - seconds[smaller[0]]) / (base - smaller[0]))
