@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import keras
@@ -62,7 +63,7 @@ def checkpoint_time(model_or_layer: keras.layers.Layer, segment: int | None = No
     try:
         for part in _parts(model_or_layer, segment):
             handle.add(part)
-        _trace_anew(model_or_layer, handle)
+        trace_anew(model_or_layer, handle)
     except BaseException:
         handle.undo()
         raise
@@ -93,7 +94,7 @@ def _parts(model_or_layer: keras.layers.Layer, segment: int | None) -> Iterator[
             yield checkpoint_layer(layer, segment, num_lanes=num_lanes)
 
 
-def _trace_anew(model_or_layer: keras.layers.Layer, handle: Handle) -> None:
+def trace_anew(model_or_layer: keras.layers.Layer, handle: Handle) -> None:
     """Has Keras forget the functions that it traced before, now and when the handle is undone."""
     models = [layer for layer in all_layers(model_or_layer) if isinstance(layer, keras.Model)]
 
@@ -115,7 +116,10 @@ def _checkpoint_stacks(functional: Any, stacks: list[Stack], segment: int | None
         layer.supports_jit = False
 
     def undo() -> None:
-        object.__delattr__(functional, "call")
+        if vars(functional).get("call") is call:  # else another took it for the plain call in the meantime
+            object.__delattr__(functional, "call")
+            if call.previous is not None:
+                object.__setattr__(functional, "call", call.previous)
         object.__delattr__(functional, "_run_through_graph")
         for layer, was_jit in jit:
             layer.supports_jit = was_jit
@@ -155,18 +159,19 @@ class _Call:
 
     def __init__(self, functional: Any, stacks: list[Stack], segment: int | None) -> None:
         self._functional = functional
+        self.previous = vars(functional).get("call")
         runs = [_StackRun(stack, segment) for stack in stacks]
         self._runs = {id(layer): run for run in runs for layer in run.layers}
         self._calls = _Calls()
 
     def __call__(self, inputs: Any, training: bool | None = None, mask: Any = None, **options: Any) -> Any:
-        call = type(self._functional).call
+        call = self.previous or partial(type(self._functional).call, self._functional)
         if is_compiled_by_xla():
             warn_of_xla(self._functional.name)
-            return call(self._functional, inputs, training, mask, **options)
+            return call(inputs, training, mask, **options)
         self._calls.all.append(_Now(bool(training), {}))
         try:
-            return call(self._functional, inputs, training, mask, **options)
+            return call(inputs, training, mask, **options)
         finally:
             self._calls.all.pop()
 
