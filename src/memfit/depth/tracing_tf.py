@@ -212,10 +212,13 @@ def _differentiate(model: keras.layers.Layer, graph: Any) -> Trace:
         sources, gradients = _gradients(targets, floats, handles, upstream)
     operations = graph.get_operations()
     forget_gradients(operations)
+    forward = _with_makers(forward)
+    names = {operation.name for operation in forward}
+    rest = [operation for operation in operations if operation.name not in names]
     return Trace(
         graph=graph,
         forward=forward,
-        backward=_leading_to(gradients, operations[len(forward) :]),
+        backward=_leading_to(gradients, rest),
         inputs=inputs,
         captured=captures(graph),
         variables=variables,
@@ -254,6 +257,22 @@ def _gradients(
         except LookupError:
             continue
     return [], []
+
+
+def _with_makers(forward: Sequence[tf.Operation]) -> list[tf.Operation]:
+    """The operations, each behind those that make its inputs: a gradient gives a loop inputs to fill."""
+    found: dict[str, tf.Operation] = {}
+
+    def add(operation: tf.Operation) -> None:
+        if operation.name not in found:
+            for tensor in operation.inputs:
+                if tensor.op.name not in found:
+                    add(tensor.op)
+            found[operation.name] = operation
+
+    for operation in forward:
+        add(operation)
+    return list(found.values())
 
 
 def _leading_to(gradients: Sequence[Any], operations: Sequence[tf.Operation]) -> list[tf.Operation]:
