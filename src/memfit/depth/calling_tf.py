@@ -18,6 +18,7 @@ from memfit.depth.reading_tf import has_unknown_sizes, read, why_not_repeated
 from memfit.depth.replaying_tf import Replay
 from memfit.depth.tracing_tf import Leaf, Returned, Trace, leaves_of, trace_call
 from memfit.errors import MemfitWarning, UsageError
+from memfit.rnn import seam_tf
 from memfit.rnn.internals_tf import is_compiled_by_xla, mask_of, with_gradient
 
 # Keras's default. Where the batch is of unknown size, only proportions matter, unless the limit is in bytes.
@@ -38,25 +39,24 @@ class DepthCall:
 
     Args:
         model: The model.
-        plain: Its `call` without this.
         limit: What may be held.
         batch_size: What to take a batch of unknown size for, or `None`.
     """
 
-    def __init__(
-        self, model: keras.layers.Layer, plain: Callable[..., Any], limit: Limit, batch_size: int | None
-    ) -> None:
-        self.is_on = True
+    def __init__(self, model: keras.layers.Layer, limit: Limit, batch_size: int | None) -> None:
+        self.previous: Callable[..., Any] | None = None
         self.decisions: list[Decision] = []
         self._model = model
-        self._plain = plain
         self._limit = limit
         self._batch_size = batch_size
         self._functions: dict[Hashable, tuple[Any, Returned]] = {}
 
+    def _plain(self, *args: Any, **kwargs: Any) -> Any:
+        return seam_tf.below(self._model, self)(*args, **kwargs)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As the plain call."""
-        if not self.is_on or NOW.is_tracing or is_stateless() or not is_recorded():
+        if NOW.is_tracing or is_stateless() or not is_recorded():
             return self._plain(*args, **kwargs)
         if is_compiled_by_xla():
             warnings.warn(

@@ -41,7 +41,8 @@ def expectations() -> dict[str, bool]:
         "tensorflow func_graph_from_py_func": callable(getattr(func_graph, "func_graph_from_py_func", None)),
         "tensorflow FuncGraph.captures": all(
             isinstance(getattr(graph, name, None), property) for name in ("captures", "variables")
-        ),
+        )
+        and _takes(graph.capture, "tensor", "name", "shape"),
         "tensorflow Graph._create_op_internal": callable(getattr(graph, "_create_op_internal", None)),
         "tensorflow Graph functions": all(
             callable(getattr(graph, name, None)) for name in ("_add_function_recursive", "_get_function")
@@ -52,6 +53,10 @@ def expectations() -> dict[str, bool]:
         "tensorflow gradient registry": isinstance(getattr(ops.gradient_registry, "_registry", None), dict),
         "keras Layer._losses": "_losses" in keras.layers.Layer.__init__.__code__.co_names,
     }
+
+
+def _takes(function: Callable[..., Any], *names: str) -> bool:
+    return set(names) <= set(function.__code__.co_varnames[: function.__code__.co_argcount])
 
 
 def is_recorded() -> bool:
@@ -70,9 +75,42 @@ def plain_variable(variable: keras.Variable) -> tf.Variable:
         return variable.value
 
 
-def traced(name: str, function: Callable[..., list[tf.Tensor]], specs: Sequence[tf.TensorSpec]) -> Any:
-    """The graph of a function, traced once."""
-    return func_graph.func_graph_from_py_func(name, function, (), {}, signature=list(specs))
+class _WatchingGraph(func_graph.FuncGraph):  # type: ignore[misc]
+    """A graph whose tape watches what is taken from outside."""
+
+    tape: tf.GradientTape
+    results: list[tf.Tensor]
+
+    def capture(self, tensor: tf.Tensor, name: str | None = None, shape: Any = None) -> tf.Tensor:
+        """As TensorFlow's own."""
+        inside = super().capture(tensor, name, shape)
+        if inside.dtype.is_floating:
+            self.tape.watch(inside)
+        return inside
+
+
+def traced(
+    name: str,
+    function: Callable[..., list[tf.Tensor]],
+    specs: Sequence[tf.TensorSpec],
+    tape: tf.GradientTape,
+) -> Any:
+    """The graph of a function, traced once; a tape watches all that comes in.
+
+    What the function returned, as the tape knows it, is in `results`; TensorFlow's `outputs` are copies.
+    """
+    graph = _WatchingGraph(name)
+    graph.tape = tape
+
+    def recorded(*values: tf.Tensor) -> list[tf.Tensor]:
+        with tape:
+            tape.watch([value for value in values if value.dtype.is_floating])
+            graph.results = function(*values)
+        return graph.results
+
+    return func_graph.func_graph_from_py_func(
+        name, recorded, (), {}, signature=list(specs), func_graph=graph
+    )
 
 
 def captures(graph: Any) -> list[tuple[tf.Tensor, tf.Tensor]]:

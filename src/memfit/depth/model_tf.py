@@ -15,10 +15,9 @@ from memfit.depth.deciding import Decision
 from memfit.depth.internals_tf import check_versions
 from memfit.depth.limits import check_batch_size, parse_limit
 from memfit.errors import SetupError, UsageError
+from memfit.rnn import seam_tf
 from memfit.rnn.layer_tf import Handle
 from memfit.rnn.model_tf import trace_anew
-
-SEAM = "call"
 
 
 @dataclass(slots=True)
@@ -63,22 +62,26 @@ def checkpoint_depth(
     check_batch_size(batch_size)
     if not isinstance(model, keras.layers.Layer):
         raise UsageError(f"checkpoint_depth takes a Keras model or layer. Received: {model!r}.")
-    if isinstance(vars(model).get(SEAM), DepthCall):
+    if _is_under(model):
         raise SetupError(f"{model.name!r} is under depth checkpointing already. Undo the first handle first.")
-    call = DepthCall(model, model.call, parsed, batch_size)
-    previous = vars(model).get(SEAM)
+    call = DepthCall(model, parsed, batch_size)
     was_jit = model.supports_jit
-    object.__setattr__(model, SEAM, call)
+    seam_tf.put(model, call)
     model.supports_jit = False
 
     def undo() -> None:
-        call.is_on = False  # for those who took it for the plain call in the meantime
+        seam_tf.take_out(model, call)
         model.supports_jit = was_jit
-        if vars(model).get(SEAM) is call:
-            object.__delattr__(model, SEAM)
-            if previous is not None:
-                object.__setattr__(model, SEAM, previous)
 
     handle = DepthHandle(_undo=[undo], _calls=[call])
     trace_anew(model, handle)
     return handle
+
+
+def _is_under(model: keras.layers.Layer) -> bool:
+    call = seam_tf.overlay(model)
+    while call is not None:
+        if isinstance(call, DepthCall):
+            return True
+        call = call.previous
+    return False

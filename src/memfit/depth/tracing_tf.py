@@ -190,10 +190,12 @@ def trace_call(
         return returned.take(call(*positional, **named), tf.compat.v1.get_default_graph())
 
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in given]
-    return _differentiate(model, traced(model.name, run, specs))
+    # Persistent, since it is asked twice where an operation has no gradient.
+    tape = tf.GradientTape(persistent=True)
+    return _differentiate(model, traced(model.name, run, specs, tape), tape)
 
 
-def _differentiate(model: keras.layers.Layer, graph: Any) -> Trace:
+def _differentiate(model: keras.layers.Layer, graph: Any, tape: tf.GradientTape) -> Trace:
     forward = graph.get_operations()
     captured = captures(graph)
     variables = _trained_variables(model, graph, {id(outside) for outside, _ in captured})
@@ -207,9 +209,10 @@ def _differentiate(model: keras.layers.Layer, graph: Any) -> Trace:
         upstream = [
             tf.compat.v1.placeholder(outputs[place].dtype, outputs[place].shape) for place in differentiable
         ]
-        targets = [outputs[place] for place in differentiable]
+        targets = [graph.results[place] for place in differentiable]
         floats = [tensor for tensor in (*inputs, *inside_of.values()) if tensor.dtype.is_floating]
-        sources, gradients = _gradients(targets, floats, handles, upstream)
+        places = [*floats, *handles]
+        gradients = _gradients(tape, targets, [*floats, *variables], variables, upstream)
     operations = graph.get_operations()
     forget_gradients(operations)
     forward = _with_makers(forward)
@@ -226,9 +229,7 @@ def _differentiate(model: keras.layers.Layer, graph: Any) -> Trace:
         outputs=outputs,
         differentiable=differentiable,
         upstream=upstream,
-        gradients={
-            id(source): gradient for source, gradient in zip(sources, gradients, strict=True)
-        },
+        gradients={id(place): gradient for place, gradient in zip(places, gradients, strict=True)},
     )
 
 
@@ -246,17 +247,21 @@ def _trained_variables(model: keras.layers.Layer, graph: Any, handles: set[int])
 
 
 def _gradients(
-    targets: list[tf.Tensor], floats: list[tf.Tensor], handles: list[tf.Tensor], upstream: list[tf.Tensor]
-) -> tuple[list[tf.Tensor], list[Any]]:
-    """Sources and their gradients; not those of the inputs where an operation behind them has none."""
-    if not targets:
-        return [], []
-    for sources in ([*floats, *handles], handles):
-        try:
-            return sources, tf.gradients(targets, sources, grad_ys=upstream) if sources else []
-        except LookupError:
-            continue
-    return [], []
+    tape: tf.GradientTape,
+    targets: list[tf.Tensor],
+    sources: list[Any],
+    variables: list[tf.Variable],
+    upstream: list[tf.Tensor],
+) -> list[Any]:
+    """The gradients of the sources; only of the variables where an operation between has none."""
+    nothing = [None] * (len(sources) - len(variables))
+    if not targets or not sources:
+        return [None] * len(sources)
+    try:
+        return list(tape.gradient(targets, sources, output_gradients=upstream))
+    except LookupError:
+        found = tape.gradient(targets, variables, output_gradients=upstream)
+    return [*nothing, *found]
 
 
 def _with_makers(forward: Sequence[tf.Operation]) -> list[tf.Operation]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from memfit.errors import UsageError
-from memfit.rnn import segments
+from memfit.rnn import seam_tf, segments
 from memfit.rnn.borders_tf import borders_of
 from memfit.rnn.engine_tf import Program, run
 from memfit.rnn.internals_tf import (
@@ -110,16 +109,13 @@ def _checkpoint_stacks(functional: Any, stacks: list[Stack], segment: int | None
     """Replaces how a functional model runs the layers of its stacks."""
     call = _Call(functional, stacks, segment)
     jit = [(layer, layer.supports_jit) for stack in stacks for layer in stack.layers]
-    object.__setattr__(functional, "call", call)
+    seam_tf.put(functional, call)
     object.__setattr__(functional, "_run_through_graph", call.run_through_graph)
     for layer, _ in jit:
         layer.supports_jit = False
 
     def undo() -> None:
-        if vars(functional).get("call") is call:  # else another took it for the plain call in the meantime
-            object.__delattr__(functional, "call")
-            if call.previous is not None:
-                object.__setattr__(functional, "call", call.previous)
+        seam_tf.take_out(functional, call)
         object.__delattr__(functional, "_run_through_graph")
         for layer, was_jit in jit:
             layer.supports_jit = was_jit
@@ -159,13 +155,13 @@ class _Call:
 
     def __init__(self, functional: Any, stacks: list[Stack], segment: int | None) -> None:
         self._functional = functional
-        self.previous = vars(functional).get("call")
+        self.previous: Callable[..., Any] | None = None
         runs = [_StackRun(stack, segment) for stack in stacks]
         self._runs = {id(layer): run for run in runs for layer in run.layers}
         self._calls = _Calls()
 
     def __call__(self, inputs: Any, training: bool | None = None, mask: Any = None, **options: Any) -> Any:
-        call = self.previous or partial(type(self._functional).call, self._functional)
+        call = seam_tf.below(self._functional, self)
         if is_compiled_by_xla():
             warn_of_xla(self._functional.name)
             return call(inputs, training, mask, **options)
