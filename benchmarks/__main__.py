@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import fit, meter, rnn
+from benchmarks import depth, fit, meter, rnn
 
-TARGETS = {"fit": fit.main, "meter": meter.main, "rnn": rnn.main}
+TARGETS = {"depth": depth.main, "fit": fit.main, "meter": meter.main, "rnn": rnn.main}
 
 
 def main(words: list[str]) -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import warnings
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import keras
@@ -16,7 +16,7 @@ from memfit.depth.internals_tf import is_recorded, is_stateless
 from memfit.depth.limits import Limit
 from memfit.depth.reading_tf import has_unknown_sizes, read, why_not_repeated
 from memfit.depth.replaying_tf import Replay
-from memfit.depth.tracing_tf import Leaf, Returned, Trace, leaves_of, trace_call
+from memfit.depth.tracing_tf import Leaf, Returned, Trace, leaves_of, trace_call, without_tensors
 from memfit.errors import MemfitWarning, UsageError
 from memfit.rnn import seam_tf
 from memfit.rnn.internals_tf import is_compiled_by_xla, mask_of, with_gradient
@@ -32,6 +32,16 @@ class _Now(threading.local):
 
 
 NOW: Final = _Now()
+
+
+@contextmanager
+def untangled() -> Iterator[None]:
+    """Models that are called inside run as plain Keras: they are a part of what is traced."""
+    before, NOW.is_tracing = NOW.is_tracing, True
+    try:
+        yield
+    finally:
+        NOW.is_tracing = before
 
 
 class DepthCall:
@@ -60,18 +70,19 @@ class DepthCall:
             return self._plain(*args, **kwargs)
         if is_compiled_by_xla():
             warnings.warn(
-                f"{self._model.name!r} runs as plain Keras: XLA compiles this function, and would merge what is "
-                "computed again with what was computed before. Pass jit_compile=False to save memory.",
+                f"{self._model.name!r} runs as plain Keras: XLA compiles this function, and would merge what "
+                "is computed again with what was computed before. Pass jit_compile=False to save memory.",
                 MemfitWarning,
                 stacklevel=2,
             )
             return self._plain(*args, **kwargs)
-        structure = (args, kwargs)
-        leaves = leaves_of(structure)
+        leaves = leaves_of((args, kwargs))
+        structure = without_tensors((args, kwargs))
         tensors = [tensor for leaf in leaves for tensor in leaf.tensors]
         masks = [mask_of(tensor) for tensor in tensors]
         run, returned = self._function(structure, leaves, masks)
-        return returned.give(run(tensors, [mask for mask in masks if mask is not None]))
+        given_masks = [mask for mask in masks if mask is not None]
+        return returned.give(run(tensors, given_masks))
 
     def _function(self, structure: Any, leaves: list[Leaf], masks: list[Any]) -> tuple[Any, Returned]:
         """What runs a call: eagerly, one function for all calls with the same arguments but for tensors."""
@@ -82,11 +93,12 @@ class DepthCall:
             rest, rest_masks = iter(tensors), iter(given_masks)
             fresh = [leaf._replace(tensors=[next(rest) for _ in leaf.tensors]) for leaf in leaves]
             each_mask = [next(rest_masks) if one else None for one in has_mask]
-            return self._run(structure, fresh, each_mask, returned)
+            outputs: list[tf.Tensor] = self._run(structure, fresh, each_mask, returned)
+            return outputs
 
         if not tf.executing_eagerly():
             return run, returned
-        key = (_shape_of(structure, leaves), has_mask)
+        key = (_key(structure, leaves), has_mask)
         if key not in self._functions:
             self._functions[key] = (tf.function(run, reduce_retracing=True, autograph=False), returned)
         return self._functions[key]
@@ -95,11 +107,8 @@ class DepthCall:
     def _run(
         self, structure: Any, leaves: list[Leaf], masks: list[tf.Tensor | None], returned: Returned
     ) -> list[tf.Tensor]:
-        NOW.is_tracing = True
-        try:
+        with untangled():
             trace = trace_call(self._model, self._plain, structure, leaves, masks, returned)
-        finally:
-            NOW.is_tracing = False
         tensors = [tensor for leaf in leaves for tensor in leaf.tensors]
         return self._lay_out(trace, [*tensors, *(mask for mask in masks if mask is not None)])
 
@@ -132,7 +141,7 @@ class DepthCall:
         unknown = has_unknown_sizes(trace)
         if unknown and self._limit.num_bytes is not None and self._batch_size is None:
             raise UsageError(
-                f"the batch size of {self._model.name!r} is not known while its training step is traced, so a "
+                f"the batch size of {self._model.name!r} is not known while its step is traced, so a "
                 f"limit of {self._limit.text} cannot be held. Say it, checkpoint_depth(model, "
                 f'{self._limit.text!r}, batch_size=32), or give the limit as a share: "40%".'
             )
@@ -161,11 +170,10 @@ def _batch_of(trace: Trace) -> int | None:
     return next((int(tensor.shape[0]) for tensor in trace.inputs if tensor.shape.rank), None)
 
 
-def _shape_of(structure: Any, leaves: list[Leaf]) -> Hashable:
+def _key(structure: Any, leaves: list[Leaf]) -> Hashable:
     """A call but for its tensors: equal for calls that one function can run."""
-    marked = keras.tree.map_structure(lambda leaf: "tensor" if tf.is_tensor(leaf) else _mark(leaf), structure)
-    kinds = tuple(str(tf.type_spec_from_value(leaf.value)) for leaf in leaves if len(leaf.tensors) > 1)
-    return re.sub(r"\s+", " ", repr(marked)), kinds
+    kinds = tuple(type(leaf.value).__name__ if leaf.tensors else _mark(leaf.value) for leaf in leaves)
+    return repr(keras.tree.map_structure(lambda _: 0, structure)), kinds
 
 
 def _mark(leaf: Any) -> str:

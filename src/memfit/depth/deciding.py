@@ -17,7 +17,7 @@ class Decision:
 
     Args:
         model_name: The model.
-        batch_size: Examples that the bytes are for; where the batch is of unknown size, what it was taken for.
+        batch_size: Examples that the bytes are for; for a batch of unknown size, what it was taken for.
         plain_bytes: What plain Keras holds for the backward pass.
         held_bytes: The most that is held now.
         num_segments: Segments that are computed again.
@@ -37,8 +37,9 @@ class Decision:
         if not self.num_segments:
             return f"{self.model_name}: nothing is computed again; {format_bytes(self.plain_bytes)} are kept."
         return (
-            f"{self.model_name}: {format_bytes(self.held_bytes)} of {format_bytes(self.plain_bytes)} are held; "
-            f"{self.num_segments} segments, {self.recomputed_share:.0%} of the forward pass, are computed again."
+            f"{self.model_name}: {format_bytes(self.held_bytes)} of {format_bytes(self.plain_bytes)} are "
+            f"held; {self.num_segments} segments, {self.recomputed_share:.0%} of the forward pass, are "
+            "computed again."
         )
 
 

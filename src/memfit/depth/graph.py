@@ -1,9 +1,9 @@
 """A step as operations and tensors, where it can be cut, and what a segment between two cuts costs. Pure.
 
-Operations stand in the order in which they run. A cut between two of them is crossed by the tensors made before
-it and used after it. What crosses a cut is kept; what a segment makes for itself alone can be made again from
-that. The output of a costly operation right before a cut is therefore never computed twice, which is why cuts
-right behind such operations are so good: only what is cheap is left between them.
+Operations stand in the order in which they run. A cut between two of them is crossed by the tensors made
+before it and used after it. What crosses a cut is kept; what a segment makes for itself alone can be made
+again from that. The output of a costly operation right before a cut is therefore never computed twice, which
+is why cuts right behind such operations are so good: only what is cheap is left between them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from memfit.depth.cuts import Cuts, Options, Segment
 
 # How many blocks a segment may have.
 LENGTHS: Final = (*range(1, 9), 10, 12, 16, 20, 24, 32, 48, 64)
+# Up to here, it may have any number.
+MOST_EXACT: Final = 16
 # Cuts considered. The block that holds the least is joined to its neighbour until there are no more.
 MOST_POSITIONS: Final = 400
-# Tensors up to this share of all that the backward pass needs are kept: making them again is not worth a thought.
+# Tensors up to this share of all that the backward pass needs are kept: they are not worth the work.
 SMALL_SHARE: Final = 1 / 5000
 # Gradients under way while a segment is walked back, in its largest tensors.
 WORK_TENSORS: Final = 2
@@ -102,7 +104,7 @@ class Graph:
 
 def cut_positions(graph: Graph) -> list[int]:
     """Where a cut is worth considering, from 0 to the number of nodes: where little crosses it."""
-    live = _live_bytes(graph)
+    live = live_bytes(graph)
     last = len(graph.nodes)
     if last < 2:
         return [0, last] if last else [0]
@@ -123,7 +125,7 @@ def cut_positions(graph: Graph) -> list[int]:
     return _thinned(graph, [*found, last])
 
 
-def _live_bytes(graph: Graph) -> list[int]:
+def live_bytes(graph: Graph) -> list[int]:
     """For each place, the bytes that cross it."""
     change = [0] * (len(graph.nodes) + 2)
     for tensor, index in graph.born.items():
@@ -161,14 +163,12 @@ def _thinned(graph: Graph, places: list[int]) -> list[int]:
 def segment_options(graph: Graph, places: Sequence[int]) -> Options:
     """All segments between cuts at these places, each kept or computed again."""
     num_blocks = len(places) - 1
-    lengths = [each for each in (LENGTHS if num_blocks > 16 else range(1, num_blocks + 1))]
+    lengths = LENGTHS if num_blocks > MOST_EXACT else tuple(range(1, num_blocks + 1))
     options = []
     for start in range(num_blocks):
-        segments = [_kept_segment(graph, places, start)]
-        for length in lengths:
-            if start + length <= num_blocks:
-                segments.append(_recomputed_segment(graph, places, start, start + length))
-        options.append(segments)
+        stops = [start + length for length in lengths if start + length <= num_blocks]
+        again = [_recomputed_segment(graph, places, start, stop) for stop in stops]
+        options.append([_kept_segment(graph, places, start), *again])
     return options
 
 
@@ -198,7 +198,8 @@ def _recomputed_segment(graph: Graph, places: Sequence[int], start: int, stop: i
     kept = [
         each
         for each in made
-        if graph.last_use[each] >= end or (each in graph.always_kept and (each in used or each in graph.needed))
+        if graph.last_use[each] >= end
+        or (each in graph.always_kept and (each in used or each in graph.needed))
     ]
     return Segment(
         start=start,

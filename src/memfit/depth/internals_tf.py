@@ -12,11 +12,11 @@ import keras
 import tensorflow as tf
 from keras.src.backend.common.stateless_scope import in_stateless_scope
 from keras.src.backend.common.variables import AutocastScope
-from tensorflow.python.eager import execute, record
+from tensorflow.python.eager import context, execute, record
 from tensorflow.python.framework import func_graph, ops
 from tensorflow.python.ops import handle_data_util
 
-from memfit.errors import SetupError
+from memfit.errors import SetupError, UsageError
 
 GRADIENT_NAME = "_gradient_op_type"
 # Hints of one graph for one graph: where an operation was to be placed, what it was inferred to be.
@@ -48,7 +48,9 @@ def expectations() -> dict[str, bool]:
             callable(getattr(graph, name, None)) for name in ("_add_function_recursive", "_get_function")
         ),
         "tensorflow gradient recording": callable(getattr(record, "could_possibly_record", None))
-        and callable(getattr(execute, "must_record_gradient", None)),
+        and all(callable(getattr(execute, name, None)) for name in ("must_record_gradient", "execute")),
+        "tensorflow Operation._gradient_function": hasattr(tf.Operation, "_gradient_function")
+        or "_gradient_function" in ops.get_gradient_function.__code__.co_names,
         "tensorflow copy_handle_data": callable(getattr(handle_data_util, "copy_handle_data", None)),
         "tensorflow gradient registry": isinstance(getattr(ops.gradient_registry, "_registry", None), dict),
         "keras Layer._losses": "_losses" in keras.layers.Layer.__init__.__code__.co_names,
@@ -75,7 +77,7 @@ def plain_variable(variable: keras.Variable) -> tf.Variable:
         return variable.value
 
 
-class _WatchingGraph(func_graph.FuncGraph):  # type: ignore[misc]
+class _WatchingGraph(func_graph.FuncGraph):
     """A graph whose tape watches what is taken from outside."""
 
     tape: tf.GradientTape
@@ -108,9 +110,7 @@ def traced(
             graph.results = function(*values)
         return graph.results
 
-    return func_graph.func_graph_from_py_func(
-        name, recorded, (), {}, signature=list(specs), func_graph=graph
-    )
+    return func_graph.func_graph_from_py_func(name, recorded, (), {}, signature=list(specs), func_graph=graph)
 
 
 def captures(graph: Any) -> list[tuple[tf.Tensor, tf.Tensor]]:
@@ -124,7 +124,7 @@ def watched_variables(graph: Any) -> list[tf.Variable]:
 
 
 def forget_gradients(operations: Iterable[tf.Operation]) -> None:
-    """Takes the gradients of a private graph, which is differentiated already, out of TensorFlow's registry."""
+    """Takes the gradients of a private graph, which is differentiated already, out of the registry."""
     registry = ops.gradient_registry._registry
     for operation in operations:
         if operation.type == "IdentityN" and GRADIENT_NAME in operation.node_def.attr:
@@ -152,6 +152,8 @@ def repeat(
             attrs=attributes,
             op_def=operation.op_def,
         )
+    if "f" in attributes and attributes["f"].HasField("func"):
+        new._gradient_function = operation._gradient_function or _refuse
     for old, output in zip(operation.outputs, new.outputs, strict=True):
         if old.dtype in (tf.resource, tf.variant):
             handle_data_util.copy_handle_data(old, output)
@@ -161,6 +163,26 @@ def repeat(
         values = [part for key in attributes if not key.startswith("_") for part in (key, _value(new, key))]
         execute.record_gradient(operation.type, new.inputs, tuple(values), new.outputs)
     return new
+
+
+def run_eagerly(operation: tf.Operation, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor] | None:
+    """What the operation makes of these values, now; `None` if it cannot be run alone."""
+    keys = [key for key in operation.node_def.attr if not key.startswith("_")]
+    attributes = tuple(part for key in keys for part in (key, _value(operation, key)))
+    try:
+        found = execute.execute(
+            operation.type, len(operation.outputs), list(inputs), attributes, context.context()
+        )
+    except (TypeError, ValueError, tf.errors.OpError):
+        return None
+    return list(found)
+
+
+def _refuse(operation: tf.Operation, *_: Any) -> Any:
+    raise UsageError(
+        f"the gradient of a gradient goes through {operation.name!r}, a function inside the model, which "
+        "depth checkpointing does not differentiate twice. Leave depth_checkpoint out for this model."
+    )
 
 
 def _value(operation: tf.Operation, key: str) -> Any:

@@ -34,7 +34,15 @@ DEPTHWISE_FLOPS_PER_SECOND: Final = 8e9
 BYTES_PER_SECOND: Final = 8e9
 START_SECONDS: Final = 5e-6
 # Times the time of moving their bytes.
-SLOW: Final = {"Erf": 4, "Exp": 2, "Pow": 8, "Sigmoid": 2, "Softmax": 3, "StatelessRandomUniformV2": 4, "Tanh": 2}
+SLOW: Final = {
+    "Erf": 4,
+    "Exp": 2,
+    "Pow": 8,
+    "Sigmoid": 2,
+    "Softmax": 3,
+    "StatelessRandomUniformV2": 4,
+    "Tanh": 2,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +52,7 @@ class Reading:
     Args:
         graph: Operations, bytes, seconds.
         operations: The operation behind each node of the graph.
-        root_of: For every tensor of the forward pass, by its id, the number of the tensor whose memory it has.
+        root_of: For a tensor of the forward pass, by its id, the number of the tensor whose memory it has.
     """
 
     graph: Graph
@@ -98,7 +106,7 @@ def read(trace: Trace, unknown_size: int) -> Reading:
 
 
 def why_not_repeated(reading: Reading, trace: Trace) -> tuple[str, ...]:
-    """A sentence for every layer with operations that run once, whatever the cuts, and hold on to something."""
+    """A sentence for every layer with operations that run once, whatever the cuts, and hold something."""
     needed = reading.graph.needed | {tensor for node in reading.graph.nodes for tensor in node.inputs}
     kinds: dict[str, set[str]] = {}
     for node, operation in zip(reading.graph.nodes, reading.operations, strict=True):

@@ -4,9 +4,9 @@ Operations that read or write anything but their inputs are laid out once, in th
 cuts say; their outputs are kept. So variables are written once, random numbers come from the same seeds, and
 nothing has to be put back.
 
-TensorFlow runs whatever is ready. A segment is therefore tied to the gradients that come in: its operations wait
-until all that used the segment behind it has run. That also keeps TensorFlow from merging them with those of
-the forward pass.
+TensorFlow runs whatever is ready. A segment is therefore tied to the gradients that come in: its operations
+wait until all that used the segment behind it has run. That also keeps TensorFlow from merging them with
+those of the forward pass.
 """
 
 from __future__ import annotations
@@ -93,9 +93,7 @@ class Replay:
 class _Backward:
     """The backward pass of one call."""
 
-    def __init__(
-        self, trace: Trace, reading: Reading, layout: Layout, forward: dict[int, tf.Tensor]
-    ) -> None:
+    def __init__(self, trace: Trace, reading: Reading, layout: Layout, forward: dict[int, tf.Tensor]) -> None:
         self._trace = trace
         self._reading = reading
         self._layout = layout
@@ -135,7 +133,9 @@ class _Backward:
         before: list[set[int]] = []
         for operation in operations:
             own = [each for tensor in operation.inputs if (each := self._segment(tensor)) is not None]
-            makers = {each.op.name for each in operation.inputs} | {each.name for each in operation.control_inputs}
+            makers = {each.op.name for each in operation.inputs} | {
+                each.name for each in operation.control_inputs
+            }
             sources = {number[name] for name in makers if name in number}
             before.append(sources)
             segment.append(min(own or [segment[each] for each in sources if each < len(segment)] or [last]))
@@ -165,7 +165,9 @@ class _Backward:
         incoming = [each for each in operation.inputs if self._segment(each) is None]
         segments = {each for tensor in operation.inputs if (each := self._segment(tensor)) is not None}
         for segment in sorted(segments - self._done, reverse=True):
-            self._unfold(segment, [self._value(tensor).op for tensor in incoming if tensor.op.name in self._laid])
+            self._unfold(
+                segment, [self._value(tensor).op for tensor in incoming if tensor.op.name in self._laid]
+            )
         inputs = [self._value(tensor) for tensor in operation.inputs]
         control = [self._laid[each.name] for each in operation.control_inputs if each.name in self._laid]
         new = repeat(operation, inputs, control, operation.name)

@@ -1,8 +1,8 @@
 """A call of a model with its gradient, traced into a graph of its own that never runs.
 
-The graph is what everything else is decided from: which tensors the backward pass needs, which operations make
-them, and what each of them weighs. Whatever the call does besides returning tensors is found here, too: masks
-on its outputs, losses that layers added, tensors that layers put into their attributes.
+The graph is what everything else is decided from: which tensors the backward pass needs, which operations
+make them, and what each of them weighs. Whatever the call does besides returning tensors is found here, too:
+masks on its outputs, losses that layers added, tensors that layers put into their attributes.
 """
 
 from __future__ import annotations
@@ -83,8 +83,10 @@ class Returned:
 
     def take(self, results: Any, graph: Any) -> list[tf.Tensor]:
         """The tensors of a call that was traced in `graph`: results, their masks, and what layers keep."""
-        self._structure, self._leaves = results, leaves_of(results)
-        tensors = [tensor for leaf in self._leaves for tensor in leaf.tensors]
+        leaves = leaves_of(results)
+        self._structure = without_tensors(results)
+        self._leaves = [leaf._replace(tensors=[None] * len(leaf.tensors)) for leaf in leaves]
+        tensors = [tensor for leaf in leaves for tensor in leaf.tensors]
         masks = [mask_of(tensor) for tensor in tensors]
         self._masked = [place for place, mask in enumerate(masks) if mask is not None]
         self._kept = _kept_tensors(all_layers(self._model), graph)
@@ -100,24 +102,36 @@ class Returned:
         num_results = len(tensors) - num_kept - num_masks
         for place, mask in zip(self._masked, tensors[num_results : num_results + num_masks], strict=True):
             attach_mask(tensors[place], mask)
-        for (layer, name, place), tensor in zip(self._kept, tensors[num_results + num_masks :], strict=True):
-            _put(layer, name, place, tensor)
+        for (layer, name, at), tensor in zip(self._kept, tensors[num_results + num_masks :], strict=True):
+            _put(layer, name, at, tensor)
         return filled(self._structure, self._leaves, tensors[:num_results])
 
 
 class Leaf(NamedTuple):
-    """A leaf of a structure: a tensor, several that are one (ragged, sparse), or anything else."""
+    """A leaf of a structure: a tensor, several that are one (ragged, sparse), or anything else.
+
+    Args:
+        value: The leaf; for tensors, only what they are like.
+        tensors: The tensors.
+    """
 
     value: Any
-    tensors: list[tf.Tensor]
+    tensors: list[Any]
 
 
 def leaves_of(structure: Any) -> list[Leaf]:
     """The leaves of a structure, as Keras sees it."""
     return [
-        Leaf(value, tf.nest.flatten(value, expand_composites=True) if tf.is_tensor(value) else [])
+        Leaf(tf.type_spec_from_value(value), tf.nest.flatten(value, expand_composites=True))
+        if tf.is_tensor(value)
+        else Leaf(value, [])
         for value in keras.tree.flatten(structure)
     ]
+
+
+def without_tensors(structure: Any) -> Any:
+    """The structure with 0 for every tensor, so that it holds none."""
+    return keras.tree.map_structure(lambda value: 0 if tf.is_tensor(value) else value, structure)
 
 
 def filled(structure: Any, leaves: Sequence[Leaf], tensors: Sequence[tf.Tensor]) -> Any:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from memfit.depth.model_tf import checkpoint_depth
 from memfit.errors import UsageError
 from memfit.records import Plan
 from memfit.rnn.model_tf import checkpoint_time
@@ -43,8 +44,15 @@ def applied(plan: Plan, model: Any) -> Iterator[Any]:
         )
     if model.built:
         checking.check_model(prepared, num_parameters=model.count_params())
-    if prepared.time_segment is None:
+    with ExitStack() as stack:
+        for handle in checkpoint(model, prepared):
+            stack.enter_context(handle)
         yield model
-        return
-    with checkpoint_time(model, prepared.time_segment):
-        yield model
+
+
+def checkpoint(model: Any, plan: Plan) -> Iterator[Any]:
+    """Puts checkpointing through time and depth on a model as a plan says; a handle for each undoes it."""
+    if plan.time_segment is not None:
+        yield checkpoint_time(model, plan.time_segment)
+    if plan.depth_limit is not None:
+        yield checkpoint_depth(model, plan.depth_limit, batch_size=plan.micro_batch or plan.batch_size)

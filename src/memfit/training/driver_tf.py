@@ -22,7 +22,7 @@ from memfit.splitting import internals_tf as internals
 from memfit.splitting.checking_tf import why_not_evaluate, why_not_predict, why_not_train
 from memfit.splitting.slicing_tf import num_examples, take
 from memfit.splitting.step_tf import split_test_step, split_train_step
-from memfit.training import checking
+from memfit.training import checking, fallbacks
 from memfit.training.course_tf import Course
 from memfit.training.fallbacks import EVALUATION, PREDICTION, TRAINING, describe
 from memfit.training.journal import Journal
@@ -59,7 +59,7 @@ class Driver:
         self._iterator: Any = None
         self._spec: Any = None
         self._spec_text = ""
-        self._segment = plan.time_segment
+        self._checkpointing = fallbacks.checkpointing(plan)
         self._state: State | None = None
         self._fetch: Any = None
         self._num_metric_variables = 0
@@ -77,7 +77,7 @@ class Driver:
     def __exit__(self, *_: object) -> None:
         self.course.end()
         self._iterator = None
-        is_plain = self._segment is None and self.course.plan.time_segment is None
+        is_plain = not any((*self._checkpointing, *fallbacks.checkpointing(self.course.plan)))
         for name, function in self._previous.items():
             setattr(self._model, name, function if is_plain else None)
 
@@ -87,9 +87,9 @@ class Driver:
         self._model.predict_function = self._predict
 
     def _change(self) -> None:
-        """Takes up what another plan changed; functions traced under other time segments are of no use."""
-        if self.course.plan.time_segment != self._segment:
-            self._segment = self.course.plan.time_segment
+        """Takes up what another plan changed; functions traced under other checkpointing are of no use."""
+        if fallbacks.checkpointing(self.course.plan) != self._checkpointing:
+            self._checkpointing = fallbacks.checkpointing(self.course.plan)
             self._functions.clear()
         self._install()
 
