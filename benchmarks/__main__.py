@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import estimate, fit, meter, rnn
+from benchmarks import depth, estimate, fit, meter, rnn
 
-TARGETS = {"estimate": estimate.main, "fit": fit.main, "meter": meter.main, "rnn": rnn.main}
+TARGETS = {
+    "depth": depth.main,
+    "estimate": estimate.main,
+    "fit": fit.main,
+    "meter": meter.main,
+    "rnn": rnn.main,
+}
 
 
 def main(words: list[str]) -> int:

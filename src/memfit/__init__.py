@@ -13,6 +13,7 @@ from memfit.budgeting import allocator
 
 if TYPE_CHECKING:
     from memfit.budgeting.budget import budget
+    from memfit.depth.model_tf import checkpoint_depth
     from memfit.errors import (
         BudgetError,
         LossError,
@@ -90,6 +91,7 @@ __all__ = [
     "UsageError",
     "applied",
     "budget",
+    "checkpoint_depth",
     "checkpoint_time",
     "checkpoint_time_everywhere",
     "dynamic_rnn",
@@ -107,6 +109,7 @@ _HOMES = {
     "Resume": "memfit.training.resuming",
     "applied": "memfit.training.applying_tf",
     "budget": "memfit.budgeting.budget",
+    "checkpoint_depth": "memfit.depth.model_tf",
     "checkpoint_time": "memfit.rnn.model_tf",
     "checkpoint_time_everywhere": "memfit.rnn.everywhere_tf",
     "dynamic_rnn": "memfit.rnn.dynamic_tf",

@@ -11,7 +11,7 @@ matters, who said so. It decides nothing itself.
 | `Request` | an allocation that failed: how much, by which op |
 | `Measurement` | what one function or script took in a fresh process, and how it ended |
 | `Facts` | this machine: devices, allocator, limits, versions |
-| `Profile` | what one training step is made of; today, its recurrent parts |
+| `Profile` | what one training step is made of: recurrent parts; parts in depth with bytes and seconds |
 | `Setting`, `Effect` | one way to use a strategy, and what that does in bytes and work |
 | `Plan`, `Considered` | how a model is trained in less memory, and what else could be done |
 | `Incident`, `PlanChange` | what went wrong in a run and what was done; which plan held from when on |
@@ -335,16 +335,41 @@ class RecurrentPart(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DepthPart(Record):
+    """What runs between two cuts through the depth of a model that follow each other.
+
+    Attributes:
+        layer: The layer that most of it belongs to.
+        cut_bytes: All that crosses the cut behind it.
+        new_bytes: What of that it has made itself.
+        tape_bytes: What the backward pass needs of what it made.
+        work_bytes: What comes and goes while it is walked back.
+        seconds: How long it runs forward.
+        again_seconds: How long it runs to make again what the backward pass needs, with both cuts kept.
+    """
+
+    layer: str
+    cut_bytes: int
+    new_bytes: int
+    tape_bytes: int
+    work_bytes: int
+    seconds: float
+    again_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Profile(Record):
     """What one training step is made of, as far as it is known.
 
     Attributes:
         batch_size: Examples in the step.
         recurrent: The parts that run over time.
+        depth: The parts between cuts through the depth, from the inputs to the outputs.
     """
 
     batch_size: int
     recurrent: tuple[RecurrentPart, ...]
+    depth: tuple[DepthPart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -369,12 +394,14 @@ class Effect(Record):
         kept_bytes: What they would hold if everything were kept.
         num_recomputed_steps: Time steps that are computed again.
         num_steps: Time steps in all.
+        recomputed_seconds: How long it takes to compute them, or parts in depth, again; `None` if unknown.
     """
 
     held_bytes: int
     kept_bytes: int
     num_recomputed_steps: int
     num_steps: int
+    recomputed_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -384,6 +411,8 @@ class Plan(Record):
     Attributes:
         micro_batch: The most examples under way at once; the optimizer still sees whole batches. `None`: all.
         time_segment: Steps of a time segment of RNNs (`memfit.checkpoint_time`); `None`: no segments.
+        depth_limit: What activations may hold with depth checkpointing (`memfit.checkpoint_depth`):
+            `"least"`, a share of plain Keras's such as `"40%"`, or bytes such as `"64MiB"`; `None`: none.
         evaluation_micro_batch: The most examples under way in validation, `evaluate` and `predict`; `None`:
             all.
         batch_size: The batch that the plan was made for, which is then checked; `None` for any.
@@ -407,6 +436,7 @@ class Plan(Record):
 
     micro_batch: int | None = None
     time_segment: int | None = None
+    depth_limit: str | None = None
     evaluation_micro_batch: int | None = None
     batch_size: int | None = None
     num_parameters: int | None = None
@@ -431,6 +461,8 @@ class Plan(Record):
         words = ["whole batches" if micro_batch is None else f"micro-batches of {micro_batch}"]
         if self.time_segment is not None:
             words.append(f"time segments of {self.time_segment}")
+        if self.depth_limit is not None:
+            words.append(f"depth limit {self.depth_limit}")
         return ", ".join(words)
 
     def __str__(self) -> str:
@@ -617,6 +649,7 @@ _KINDS: Final[dict[str, type[Record]]] = {
     for kind in (
         Budget,
         Considered,
+        DepthPart,
         DeviceFacts,
         DeviceReading,
         Effect,

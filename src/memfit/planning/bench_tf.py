@@ -9,33 +9,26 @@ import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from memfit.errors import UsageError
+from memfit.errors import MemfitError, UsageError
 from memfit.estimating.batches_tf import Batches
 from memfit.estimating.probing_tf import Subject, make_step
 from memfit.estimating.shadow_tf import Shadow, shadowed
 from memfit.measuring import device_tf
 from memfit.measuring.oom import is_device_oom
 from memfit.planning.search import Try
-from memfit.records import Plan, Setting
-from memfit.strategies import ALL
+from memfit.records import Plan
+from memfit.strategies.applying_tf import checkpoint
 
 # Steps that are measured; a long one only once.
 NUM_STEPS: Final = 3
 LONG_SECONDS: Final = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Stage:
-    """What a strategy is applied to."""
-
-    model: Any
 
 
 class Bench:
@@ -81,24 +74,22 @@ class Bench:
 
     def _function(self, plan: Plan, *, is_training: bool = True) -> Callable[..., Any]:
         """A step by a plan, made once. It is traced while the plan is applied, and then stays what it is."""
-        settings = settings_of(plan)
-        key = (*settings, plan.micro_batch is not None, is_training)
+        key = (plan.time_segment, plan.depth_limit, plan.micro_batch is not None, is_training)
         if plan.micro_batch is not None:
             self._micro_batch.assign(plan.micro_batch)
         if key not in self._functions:
-            size = None if plan.micro_batch is None else self._micro_batch
-            self._functions[key] = self._made(settings, size, is_training=is_training)
+            self._functions[key] = self._made(plan, is_training=is_training)
         return self._functions[key]
 
-    def _made(self, settings: list[Setting], size: Any, *, is_training: bool) -> Callable[..., Any]:
+    def _made(self, plan: Plan, *, is_training: bool) -> Callable[..., Any]:
         model = self._subject.model
+        size = None if plan.micro_batch is None else self._micro_batch
         step = make_step(self._subject, self._shadow if is_training else None, size)
 
         def run(*batch: Any) -> Any:
             with ExitStack() as stack:
-                for setting in settings:
-                    strategy = next(each for each in ALL if each.name == setting.strategy)
-                    stack.enter_context(strategy.apply(setting, _Stage(model)))
+                for handle in checkpoint(model, plan):
+                    stack.enter_context(handle)
                 return step(batch)
 
         if model.compiled and model.run_eagerly:
@@ -106,7 +97,7 @@ class Bench:
         traced: Callable[..., Any] = tf.function(
             run,
             input_signature=self._batches.signature(),
-            jit_compile=bool(model.compiled and model.jit_compile) or None,
+            jit_compile=bool(model.compiled and model.jit_compile and plan.depth_limit is None) or None,
             autograph=False,
         )
         return traced
@@ -161,12 +152,6 @@ def _arrays(data: Any) -> list[Any]:
     return [leaf for leaf in keras.tree.flatten(data) if isinstance(leaf, np.ndarray)]
 
 
-def settings_of(plan: Plan) -> list[Setting]:
-    """What a plan does to a model, micro-batches aside."""
-    fields = {"time_checkpoint": plan.time_segment}
-    return [Setting(strategy=name, value=value) for name, value in fields.items() if value is not None]
-
-
 def num_bytes(tensors: Any) -> int:
     """The bytes of variables or tensors."""
     return sum(bytes_of(each.shape, each.dtype) for each in tensors)
@@ -180,6 +165,8 @@ def bytes_of(shape: Any, dtype: Any) -> int:
 def _call(function: Callable[..., Any], batch: tuple[Any, ...], name: str) -> None:
     try:
         function(*batch)
+    except MemfitError:
+        raise
     except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
         shapes = ", ".join(str(list(leaf.shape)) for leaf in tf.nest.flatten(batch))
         raise UsageError(

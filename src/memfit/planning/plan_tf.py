@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from memfit.budgeting.budget import budget as find_budget
-from memfit.errors import BudgetError
+from memfit.errors import BudgetError, MemfitError
 from memfit.estimating.batches_tf import Batches, describe
 from memfit.estimating.estimate_tf import choose_batch_size
 from memfit.estimating.probing_tf import Subject, check_meter, find_subject
@@ -154,11 +154,22 @@ class _Planner:
 
     def _search(self) -> tuple[Candidate, Try] | None:
         """What the strategies propose, the least work first, until one of them takes whole batches."""
-        room_bytes = self.budget_bytes - self.bench.resting_bytes - self._gradient_bytes
-        proposal = propose(self.subject.model, self.batch_size, self.batches.length, room_bytes)
+        fixed_bytes = self.bench.resting_bytes + self._gradient_bytes
+        proposal = propose(
+            self.subject.model,
+            self.batch_size,
+            self.batches.length,
+            room_bytes=self.budget_bytes - fixed_bytes,
+            plain_bytes=self._variants[""].law.peak_bytes(self.batch_size) - fixed_bytes,
+        )
         self._notes += proposal.reasons
         for place, settings in enumerate(proposal.plans):
-            self._measure(settings, num_measures=1)
+            num_measures = (settings.time_segment is not None) + (settings.depth_limit is not None)
+            try:
+                self._measure(settings, num_measures=num_measures)
+            except MemfitError as fault:  # What a strategy cannot do for this model, it says.
+                self._notes.append(f"Not {settings.in_words()}: {fault}")
+                continue
             found = self._rehearse_best()
             if found is not None and found[0].micro_batch is None:
                 self._tighter = proposal.plans[place + 1 :]

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import keras
 
+from memfit.depth.limits import LEAST
 from memfit.records import Plan, Profile
 from memfit.rnn.costs_tf import profile_time
 from memfit.splitting import internals_tf as internals
@@ -16,12 +17,17 @@ from memfit.strategies.time_checkpoint import TimeCheckpoint
 SHARE: Final = 0.85
 
 
+# A share of plain Keras's activations is asked for in steps of so many per cent, and not below the least.
+STEP_PER_CENT: Final = 5
+LEAST_PER_CENT: Final = 20
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposed:
     """Settings to measure.
 
     Attributes:
-        plans: Each with one setting, the least work first.
+        plans: The least work first.
         reasons: Why a strategy has none to offer, a sentence each.
     """
 
@@ -29,29 +35,53 @@ class Proposed:
     reasons: tuple[str, ...]
 
 
-def propose(model: Any, batch_size: int, length: int | None, room_bytes: int) -> Proposed:
+def propose(
+    model: Any, batch_size: int, length: int | None, *, room_bytes: int, plain_bytes: int
+) -> Proposed:
     """The settings that are worth measuring on a model.
 
     Of each strategy these are two at most: the one with the least work of those that fit by arithmetic, and
-    the one that holds the least, for when nothing else does.
+    the one that holds the least, for when nothing else does. RNNs are cut through time; through depth, they
+    are cut only besides.
 
     Args:
         model: The model.
         batch_size: Examples in a step.
         length: Time steps where the data leaves them open; `None` for what the model says.
         room_bytes: What is left of the budget for activations.
+        plain_bytes: What the activations take as it is.
     """
-    strategy = TimeCheckpoint()
     profile = _profile(model, batch_size, length)
-    proposal = strategy.settings(profile)
-    if proposal.reason:
-        return Proposed(plans=(), reasons=(f"No time segments: {proposal.reason}",))
-    tightest, *looser = proposal.settings
+    segments = _segments(profile, room_bytes)
+    if not segments:
+        reason = TimeCheckpoint().settings(profile).reason
+        limits = _limits(room_bytes, plain_bytes)
+        return Proposed(
+            plans=tuple(Plan(depth_limit=limit) for limit in limits),
+            reasons=(f"No time segments: {reason}",),
+        )
+    plans = [Plan(time_segment=segment) for segment in segments]
+    plans.append(Plan(time_segment=segments[-1], depth_limit=LEAST))
+    return Proposed(plans=tuple(plans), reasons=())
+
+
+def _segments(profile: Profile, room_bytes: int) -> list[int]:
+    """Segments for recurrent parts, the longest first."""
+    strategy = TimeCheckpoint()
+    settings = strategy.settings(profile).settings
+    if not settings:
+        return []
+    tightest, *looser = settings
     fitting = [
         setting for setting in looser if strategy.effect(setting, profile).held_bytes <= SHARE * room_bytes
     ]
-    chosen = [*fitting[-1:], tightest]
-    return Proposed(plans=tuple(Plan(time_segment=setting.value) for setting in chosen), reasons=())
+    return [setting.value for setting in (*fitting[-1:], tightest) if setting.value is not None]
+
+
+def _limits(room_bytes: int, plain_bytes: int) -> list[str]:
+    """Limits for checkpointing through depth, the widest first."""
+    per_cent = int(100 * SHARE * room_bytes / max(1, plain_bytes)) // STEP_PER_CENT * STEP_PER_CENT
+    return [f"{per_cent}%", LEAST] if LEAST_PER_CENT <= per_cent < 100 else [LEAST]
 
 
 def _profile(model: Any, batch_size: int, length: int | None) -> Profile:

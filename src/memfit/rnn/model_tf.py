@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 
 from memfit.errors import UsageError
-from memfit.rnn import segments
+from memfit.rnn import seam_tf, segments
 from memfit.rnn.borders_tf import borders_of
 from memfit.rnn.engine_tf import Program, run
 from memfit.rnn.internals_tf import (
@@ -62,7 +62,7 @@ def checkpoint_time(model_or_layer: keras.layers.Layer, segment: int | None = No
     try:
         for part in _parts(model_or_layer, segment):
             handle.add(part)
-        _trace_anew(model_or_layer, handle)
+        trace_anew(model_or_layer, handle)
     except BaseException:
         handle.undo()
         raise
@@ -93,7 +93,7 @@ def _parts(model_or_layer: keras.layers.Layer, segment: int | None) -> Iterator[
             yield checkpoint_layer(layer, segment, num_lanes=num_lanes)
 
 
-def _trace_anew(model_or_layer: keras.layers.Layer, handle: Handle) -> None:
+def trace_anew(model_or_layer: keras.layers.Layer, handle: Handle) -> None:
     """Has Keras forget the functions that it traced before, now and when the handle is undone."""
     models = [layer for layer in all_layers(model_or_layer) if isinstance(layer, keras.Model)]
 
@@ -109,13 +109,13 @@ def _checkpoint_stacks(functional: Any, stacks: list[Stack], segment: int | None
     """Replaces how a functional model runs the layers of its stacks."""
     call = _Call(functional, stacks, segment)
     jit = [(layer, layer.supports_jit) for stack in stacks for layer in stack.layers]
-    object.__setattr__(functional, "call", call)
+    seam_tf.put(functional, call)
     object.__setattr__(functional, "_run_through_graph", call.run_through_graph)
     for layer, _ in jit:
         layer.supports_jit = False
 
     def undo() -> None:
-        object.__delattr__(functional, "call")
+        seam_tf.take_out(functional, call)
         object.__delattr__(functional, "_run_through_graph")
         for layer, was_jit in jit:
             layer.supports_jit = was_jit
@@ -155,18 +155,19 @@ class _Call:
 
     def __init__(self, functional: Any, stacks: list[Stack], segment: int | None) -> None:
         self._functional = functional
+        self.previous: Callable[..., Any] | None = None
         runs = [_StackRun(stack, segment) for stack in stacks]
         self._runs = {id(layer): run for run in runs for layer in run.layers}
         self._calls = _Calls()
 
     def __call__(self, inputs: Any, training: bool | None = None, mask: Any = None, **options: Any) -> Any:
-        call = type(self._functional).call
+        call = seam_tf.below(self._functional, self)
         if is_compiled_by_xla():
             warn_of_xla(self._functional.name)
-            return call(self._functional, inputs, training, mask, **options)
+            return call(inputs, training, mask, **options)
         self._calls.all.append(_Now(bool(training), {}))
         try:
-            return call(self._functional, inputs, training, mask, **options)
+            return call(inputs, training, mask, **options)
         finally:
             self._calls.all.pop()
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from memfit.strategies.depth_checkpoint import DepthCheckpoint
 from memfit.strategies.micro_batch import MicroBatch
 from memfit.strategies.protocol import Strategy
 from memfit.strategies.time_checkpoint import TimeCheckpoint
 
-ALL: Final[tuple[Strategy, ...]] = (MicroBatch(), TimeCheckpoint())
+ALL: Final[tuple[Strategy, ...]] = (MicroBatch(), TimeCheckpoint(), DepthCheckpoint())

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from memfit.errors import UsageError
 from memfit.records import Plan
-from memfit.rnn.model_tf import checkpoint_time
+from memfit.strategies.applying_tf import checkpoint
 from memfit.training import checking
 
 
@@ -43,8 +43,7 @@ def applied(plan: Plan, model: Any) -> Iterator[Any]:
         )
     if model.built:
         checking.check_model(prepared, num_parameters=model.count_params())
-    if prepared.time_segment is None:
-        yield model
-        return
-    with checkpoint_time(model, prepared.time_segment):
+    with ExitStack() as stack:
+        for handle in checkpoint(model, prepared):
+            stack.enter_context(handle)
         yield model

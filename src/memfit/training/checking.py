@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from memfit.depth.limits import parse_limit
 from memfit.errors import UsageError
 from memfit.records import Plan
 from memfit.strategies.allowing import check_allowed
@@ -32,8 +33,20 @@ def _check(plan: Plan) -> None:
             raise UsageError(
                 f"{name} of a plan must be a whole number of at least 1, or None. Received: {value!r}."
             )
+    _check_depth(plan)
     for fallback in plan.fallbacks:
         _check(fallback)
+
+
+def _check_depth(plan: Plan) -> None:
+    if plan.depth_limit is None:
+        return
+    if not isinstance(plan.depth_limit, str):
+        raise UsageError(
+            'depth_limit of a plan must be text, "least", "40%" or "64MiB", or None. '
+            f"Received: {plan.depth_limit!r}."
+        )
+    parse_limit(plan.depth_limit)
 
 
 def check_model(plan: Plan, *, num_parameters: int) -> None:

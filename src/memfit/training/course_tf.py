@@ -16,8 +16,8 @@ import keras
 from memfit.errors import MemfitWarning, OutOfMemoryError
 from memfit.measuring.oom import is_device_oom, read_error
 from memfit.records import Outcome, Plan, Request
-from memfit.rnn.model_tf import checkpoint_time
 from memfit.splitting import internals_tf as internals
+from memfit.strategies.applying_tf import checkpoint
 from memfit.training import fallbacks
 from memfit.training.journal import Journal
 
@@ -50,19 +50,22 @@ class Course:
         self._journal = journal
         self._why_not_split = why_not_split
         self._on_change = on_change
-        self._handle: Any = None
+        self._handles: list[Any] = []
         self._tried: list[str] = []
 
     def begin(self) -> None:
         """Applies the first plan."""
-        if self.plan.time_segment is not None:
-            self._handle = checkpoint_time(self._model, self.plan.time_segment)
+        try:
+            for handle in checkpoint(self._model, self.plan):
+                self._handles.append(handle)
+        except BaseException:
+            self.end()
+            raise
 
     def end(self) -> None:
         """Leaves the model as it was."""
-        if self._handle is not None:
-            self._handle.undo()
-            self._handle = None
+        while self._handles:
+            self._handles.pop().undo()
 
     def survive(
         self,
@@ -104,7 +107,7 @@ class Course:
 
     def take(self, plan: Plan) -> None:
         """Goes on under another plan."""
-        if plan.time_segment != self.plan.time_segment:
+        if fallbacks.checkpointing(plan) != fallbacks.checkpointing(self.plan):
             self.end()
             self.plan = plan
             self.begin()

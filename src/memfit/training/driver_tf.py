@@ -24,7 +24,7 @@ from memfit.splitting import internals_tf as internals
 from memfit.splitting.checking_tf import why_not_evaluate, why_not_predict, why_not_train
 from memfit.splitting.slicing_tf import num_examples, take
 from memfit.splitting.step_tf import split_test_step, split_train_step
-from memfit.training import checking
+from memfit.training import checking, fallbacks
 from memfit.training.course_tf import Course
 from memfit.training.fallbacks import EVALUATION, PREDICTION, TRAINING
 from memfit.training.holding_tf import Hold
@@ -62,7 +62,7 @@ class Driver:
         self._iterator: weakref.ref[Any] | None = None
         self._spec: Any = None
         self._spec_text = ""
-        self._segment = plan.time_segment
+        self._checkpointing = fallbacks.checkpointing(plan)
         self._state: State | None = None
         self._hold = Hold()
         self._num_metric_variables = 0
@@ -81,7 +81,7 @@ class Driver:
         self.course.end()
         self._hold.close()
         self._iterator = None
-        is_plain = self._segment is None and self.course.plan.time_segment is None
+        is_plain = not any((*self._checkpointing, *fallbacks.checkpointing(self.course.plan)))
         for name, function in self._previous.items():
             setattr(self._model, name, function if is_plain else None)
 
@@ -91,9 +91,9 @@ class Driver:
         self._model.predict_function = self._predict
 
     def _change(self) -> None:
-        """Takes up what another plan changed; functions traced under other time segments are of no use."""
-        if self.course.plan.time_segment != self._segment:
-            self._segment = self.course.plan.time_segment
+        """Takes up what another plan changed; functions traced under other checkpointing are of no use."""
+        if fallbacks.checkpointing(self.course.plan) != self._checkpointing:
+            self._checkpointing = fallbacks.checkpointing(self.course.plan)
             self._functions.clear()
         self._install()
 

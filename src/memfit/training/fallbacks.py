@@ -54,11 +54,20 @@ def _half(micro_batch: int | None, num_examples: int | None) -> int | None:
 def _is_other(plan: Plan, fallback: Plan, num_examples: int | None) -> bool:
     """Whether a fallback does anything else with a batch of this size."""
 
-    def under_way(some: Plan) -> tuple[int | None, int | None]:
+    def under_way(some: Plan) -> tuple[object, ...]:
         sizes = [size for size in (some.micro_batch, num_examples) if size is not None]
-        return min(sizes, default=None), some.time_segment
+        return min(sizes, default=None), some.time_segment, some.depth_limit
 
     return under_way(fallback) != under_way(plan)
+
+
+def checkpointing(plan: Plan) -> tuple[object, ...]:
+    """What of a plan is built into the functions that are traced under it; nothing true if nothing is.
+
+    A limit in bytes holds for the examples under way, so another micro-batch is another checkpointing.
+    """
+    examples = None if plan.depth_limit is None else plan.micro_batch
+    return plan.time_segment, plan.depth_limit, examples
 
 
 def describe_request(request: Request | None) -> str:

@@ -14,7 +14,7 @@ from memfit.splitting import internals_tf as internals
 from memfit.splitting.checking_tf import why_not_layers
 from memfit.splitting.slicing_tf import num_examples
 from memfit.splitting.step_tf import Trainee, train
-from memfit.training import checking
+from memfit.training import checking, fallbacks
 from memfit.training.course_tf import Course
 from memfit.training.fallbacks import TRAINING
 from memfit.training.journal import Journal
@@ -75,7 +75,7 @@ class Step:
             why_not_split=lambda _: why_not_layers(model, self.plan.allow),
             on_change=self._change,
         )
-        self._segment = plan.time_segment
+        self._checkpointing = fallbacks.checkpointing(plan)
         self._functions: dict[int | None, Callable[..., tf.Tensor]] = {}
         self._state: State | None = None
         self._course.begin()
@@ -119,8 +119,8 @@ class Step:
         return State(model, optimizer)
 
     def _change(self) -> None:
-        if self.plan.time_segment != self._segment:
-            self._segment = self.plan.time_segment
+        if fallbacks.checkpointing(self.plan) != self._checkpointing:
+            self._checkpointing = fallbacks.checkpointing(self.plan)
             self._functions.clear()
 
     def _function(self, num: int) -> Callable[..., tf.Tensor]:
