@@ -22,7 +22,7 @@ from memfit.estimating.probing_tf import Subject, make_step
 from memfit.estimating.shadow_tf import Shadow, shadowed
 from memfit.measuring import device_tf
 from memfit.measuring.oom import is_device_oom
-from memfit.planning.search import Try
+from memfit.planning.search import Try, fits_twice
 from memfit.records import Plan
 from memfit.strategies.applying_tf import checkpoint
 
@@ -39,18 +39,23 @@ class Bench:
         batches: On what.
         shadow: Stands in for its optimizer.
         other_bytes: What is on the device besides the model and its batch.
+        budget_bytes: What the device may use.
     """
 
-    def __init__(self, subject: Subject, batches: Batches, shadow: Shadow, other_bytes: int) -> None:
+    def __init__(
+        self, subject: Subject, batches: Batches, shadow: Shadow, *, other_bytes: int, budget_bytes: int
+    ) -> None:
         self._subject, self._batches, self._shadow = subject, batches, shadow
         self._functions: dict[Any, Callable[..., Any]] = {}
         self._micro_batch = tf.Variable(1, trainable=False)
         model = subject.model
         self.slot_bytes = num_bytes(shadow.optimizer.variables)
+        updated_bytes = self.slot_bytes + num_bytes(model.trainable_variables)
         self.other_bytes = other_bytes
         self.resting_bytes = other_bytes + num_bytes(
             [*model.variables, *shadow.optimizer.variables, *model.metrics_variables]
         )
+        self._is_kept = fits_twice(self.resting_bytes, updated_bytes, budget_bytes)
 
     def run(self, plan: Plan, sizes: tuple[int, ...]) -> list[Try]:
         """Whole batches of some sizes by a plan, its micro-batches aside."""
@@ -109,7 +114,7 @@ class Bench:
         for _ in range(NUM_STEPS):
             device_tf.reset_peaks()
             before_bytes = _fullest("current_bytes")
-            held = self._shadow.read()  # As `memfit.fit` does, to be able to undo the step.
+            held = self._shadow.read() if self._is_kept else []  # As `memfit.fit` does, to be able to undo.
             start = time.perf_counter()
             tf.nest.map_structure(lambda leaf: leaf.numpy(), function(*batch))
             times.append(time.perf_counter() - start)
@@ -125,13 +130,14 @@ class Bench:
 
 
 @contextmanager
-def bench(subject: Subject, batches: Batches, data: Any = None) -> Iterator[Bench]:
+def bench(subject: Subject, batches: Batches, data: Any = None, *, budget_bytes: int) -> Iterator[Bench]:
     """A bench for a model, which is as before when the context is left.
 
     Args:
         subject: The model and how it is trained.
         batches: On what.
         data: The data itself. On the CPU, Keras keeps arrays as tensors for as long as it trains.
+        budget_bytes: What the device may use.
     """
     gc.collect()
     arrays = [] if tf.config.list_logical_devices("GPU") else _arrays(data)
@@ -142,7 +148,7 @@ def bench(subject: Subject, batches: Batches, data: Any = None) -> Iterator[Benc
     other_bytes = max(0, _fullest("current_bytes") - num_bytes(own))
     with shadowed(model, optimizer) as shadow:
         assert shadow is not None
-        yield Bench(subject, batches, shadow, other_bytes)
+        yield Bench(subject, batches, shadow, other_bytes=other_bytes, budget_bytes=budget_bytes)
     del tensors
 
 

@@ -103,7 +103,7 @@ def plan(
     if budget is None and is_small(model, batches, size, budget_bytes):
         note = "Nothing was measured: whatever it takes is far below the budget."
         return Plan(batch_size=size, num_parameters=model.count_params(), allow=allowed, notes=(note,))
-    with bench(subject, batches, data) as tried:
+    with bench(subject, batches, data, budget_bytes=budget_bytes) as tried:
         planner = _Planner(
             subject=subject,
             batches=batches,

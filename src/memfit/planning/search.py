@@ -194,6 +194,17 @@ def is_safe(rehearsed: Try, budget_bytes: int) -> bool:
     return rehearsed.peak_bytes * (1 + NOISE) + OWN_BYTES <= budget_bytes
 
 
+def fits_twice(resting_bytes: int, updated_bytes: int, line_bytes: int) -> bool:
+    """Whether what an optimizer updates fits beside itself, so that an update can be undone.
+
+    Args:
+        resting_bytes: What is on the device between steps.
+        updated_bytes: Weights and slots among it. Gradients and temporaries together are taken for as large.
+        line_bytes: What the device may use.
+    """
+    return resting_bytes + 2 * updated_bytes <= line_bytes
+
+
 def tightest(candidates: Sequence[Candidate]) -> Candidate:
     """The one that takes the least memory; of equals the fastest."""
     return min(candidates, key=lambda each: (each.peak_bytes, each.seconds))

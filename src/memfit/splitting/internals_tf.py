@@ -218,6 +218,21 @@ def all_layers(model: Any) -> list[Any]:
     return list(found.values())
 
 
+@contextmanager
+def before_update(optimizer: Any, change: Callable[[Any], Any]) -> Iterator[None]:
+    """Has an optimizer update by what `change` makes of the list of gradients."""
+    original = optimizer.apply
+
+    def apply(grads: Any, trainable_variables: Any = None) -> Any:
+        return original(change(list(grads)), trainable_variables)
+
+    object.__setattr__(optimizer, "apply", apply)  # Past Keras, which tracks attributes.
+    try:
+        yield
+    finally:
+        object.__delattr__(optimizer, "apply")
+
+
 def seed_states() -> list[Any]:
     """The state that random layers without a seed of their own draw from."""
     return [global_seed_generator().state]

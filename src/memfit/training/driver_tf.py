@@ -16,7 +16,8 @@ from typing import Any, TypeGuard
 import keras
 import tensorflow as tf
 
-from memfit.errors import LossError, MemfitWarning, UsageError
+from memfit.budgeting.budget import budget as find_budget
+from memfit.errors import LossError, MemfitWarning, OutOfMemoryError, UsageError
 from memfit.measuring import device_tf
 from memfit.measuring.oom import is_device_oom, read_error
 from memfit.records import Meter, Outcome, Plan, Request, Run
@@ -29,7 +30,7 @@ from memfit.training.course_tf import Course
 from memfit.training.fallbacks import EVALUATION, PREDICTION, TRAINING
 from memfit.training.holding_tf import Hold
 from memfit.training.journal import Journal
-from memfit.training.state_tf import State
+from memfit.training.state_tf import LOST, State
 from memfit.units import format_bytes
 
 EMPTY = (
@@ -56,6 +57,7 @@ class Driver:
         )
         self._model = model
         self._budget_bytes = budget_bytes
+        self._line_bytes = find_budget().device_bytes if budget_bytes is None else budget_bytes
         self._is_nan_watched = is_nan_watched
         self._functions: dict[tuple[str, bool, str], Callable[[Any], Any]] = {}
         self._sizes = {where: _size_variable() for where in (TRAINING, EVALUATION)}
@@ -136,12 +138,16 @@ class Driver:
         loss = _watched_loss(logs) if self._is_nan_watched else None
         if loss is None or not math.isnan(float(loss)):
             return
-        self._roll_back(values())
+        assert self._state is not None
+        state = "The step was not undone: its old weights were not kept, since both do not fit the budget."
+        if not self._state.is_lean:
+            self._roll_back(values())
+            state = "The model is as it was before that step."
         error = LossError(
-            f"the loss is not a number at step {self.journal.num_steps} (epoch {self.journal.epoch}). The "
-            "model is as it was before that step. Lower the learning rate, clip the gradients "
-            "(global_clipnorm=1.0), or look for infinities and divisions by zero in the data. To stop "
-            "without an error, the step not undone, pass callbacks=[keras.callbacks.TerminateOnNaN()]."
+            f"the loss is not a number at step {self.journal.num_steps} (epoch {self.journal.epoch}). "
+            f"{state} Lower the learning rate, clip the gradients (global_clipnorm=1.0), or look for "
+            "infinities and divisions by zero in the data. To stop without an error, the step not undone, "
+            "pass callbacks=[keras.callbacks.TerminateOnNaN()]."
         )
         error.run = self.journal.close(self.course.plan, Outcome.ERROR)
         raise error
@@ -264,8 +270,7 @@ class Driver:
         is_split = micro_batch is not None and (num is None or num > micro_batch)
         key = (where, is_split, self._spec_text)
         if key not in self._functions:
-            make = split_train_step if where == TRAINING else split_test_step
-            step = make(self._model, self._sizes[where]) if is_split else self._step(where)
+            step = self._step(where, is_split=is_split)
             self._functions[key] = internals.make_function(self._model, step, self._spec)
         if is_split:
             self._sizes[where].assign(micro_batch)
@@ -297,9 +302,12 @@ class Driver:
             self._functions[key] = tf.function(run, reduce_retracing=True, autograph=False)
         return self._functions[key]
 
-    def _step(self, where: str) -> Callable[[Any], Any]:
-        step: Callable[[Any], Any] = self._model.train_step if where == TRAINING else self._model.test_step
-        return step
+    def _step(self, where: str, *, is_split: bool = False) -> Callable[[Any], Any]:
+        assert self._state is not None
+        if where == TRAINING:
+            step = split_train_step(self._model, self._sizes[where]) if is_split else self._model.train_step
+            return self._state.marked(step)
+        return split_test_step(self._model, self._sizes[where]) if is_split else self._model.test_step
 
     def _look(self, batch: Any) -> State:
         """Finds the variables. Metrics have theirs only after the first batch."""
@@ -308,12 +316,16 @@ class Driver:
             internals.build_from(model, batch)
         if model.optimizer is not None and not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
-        self._state = State(model, model.optimizer)
+        self._state = State(model, model.optimizer, self._line_bytes, before=self._state)
         self._num_metric_variables = len(model.metrics_variables)
         return self._state
 
     def _roll_back(self, values: list[tf.Tensor]) -> None:
         assert self._state is not None
+        if self._state.is_lost():
+            error = OutOfMemoryError(LOST)
+            error.run = self.journal.close(self.course.plan, Outcome.DEVICE_OUT_OF_MEMORY)
+            raise error
         self._state.write(values)
         if self._num_metric_variables != len(self._model.metrics_variables):
             # The step made them, so it was the first since Keras set them to zero.

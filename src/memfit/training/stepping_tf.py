@@ -8,7 +8,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from memfit.errors import UsageError
+from memfit.budgeting.budget import budget as find_budget
+from memfit.errors import OutOfMemoryError, UsageError
 from memfit.records import Plan
 from memfit.splitting import internals_tf as internals
 from memfit.splitting.checking_tf import why_not_layers
@@ -18,7 +19,7 @@ from memfit.training import checking, fallbacks
 from memfit.training.course_tf import Course
 from memfit.training.fallbacks import TRAINING
 from memfit.training.journal import Journal
-from memfit.training.state_tf import State
+from memfit.training.state_tf import LOST, State
 
 
 def train_step(model: Any, loss: Any, optimizer: Any, plan: Plan | None = None) -> Step:
@@ -102,13 +103,19 @@ class Step:
         if self._state is None:
             checking.check_first_batch(self.plan, num_examples=num)
             self._state = self._look(batch[0])
-        state, values = self._state, self._state.read()
+        values = self._state.read()
         loss = self._course.survive(
-            TRAINING, num, lambda: self._function(num)(*batch), lambda: state.write(values)
+            TRAINING, num, lambda: self._function(num)(*batch), lambda: self._roll_back(values)
         )
         self._journal.num_steps += 1
         self._journal.num_samples += num
         return loss
+
+    def _roll_back(self, values: list[tf.Tensor]) -> None:
+        assert self._state is not None
+        if self._state.is_lost():
+            raise OutOfMemoryError(LOST)
+        self._state.write(values)
 
     def _look(self, x: Any) -> State:
         model, optimizer = self._trainee.model, self._trainee.optimizer
@@ -116,7 +123,7 @@ class Step:
             model(_symbolic(x))
         if not optimizer.built:
             optimizer.build(model.trainable_variables)
-        return State(model, optimizer)
+        return State(model, optimizer, find_budget().device_bytes)
 
     def _change(self) -> None:
         if fallbacks.checkpointing(self.plan) != self._checkpointing:
@@ -127,8 +134,10 @@ class Step:
         micro_batch = self.plan.micro_batch
         key = None if micro_batch is None or num <= micro_batch else micro_batch
         if key not in self._functions:
+            assert self._state is not None
+            step = self._state.marked(lambda batch: train(self._trainee, batch, key))
             self._functions[key] = tf.function(
-                lambda x, y, sample_weight: train(self._trainee, (x, y, sample_weight), key),
+                lambda x, y, sample_weight: step((x, y, sample_weight)),
                 reduce_retracing=True,
                 autograph=False,
             )

@@ -78,3 +78,18 @@ def cross_the_budget() -> list[Any]:
         run.num_steps,
         [max(each.peak_bytes or 0 for each in run.incidents), run.peak_bytes[1]],
     ]
+
+
+def train_many_weights() -> list[Any]:
+    """Two epochs of a model of 46 MiB with as much for slots and for gradients."""
+    import keras
+    import numpy as np
+
+    import memfit
+
+    layers = [keras.layers.Dense(2000) for _ in range(3)]
+    model = keras.Sequential([keras.Input((2000,)), *layers])
+    model.compile(keras.optimizers.SGD(0.01, momentum=0.9), "mse")
+    x = np.ones((8, 2000), "float32")
+    run = memfit.fit(model, x, x, plan=memfit.Plan(), batch_size=4, epochs=2, verbose=0)
+    return [list(run.incidents), run.num_steps]

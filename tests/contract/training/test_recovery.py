@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import memfit
 from memfit.records import Outcome
+from memfit.training import state_tf
 from tests.contract.training import targets
 from tests.contract.training.faults import FAULT, PLACES, everything, make_data, make_model
 
@@ -88,6 +89,38 @@ def test_a_step_that_died_leaves_no_trace(first_plan: memfit.Plan, place: str, c
     assert (run.num_steps, run.num_samples) == (2 * STEPS_AN_EPOCH, 48)
     assert [change.plan.micro_batch for change in run.plan_changes] == [3]
     assert run.plan.micro_batch == 3
+
+
+@pytest.mark.parametrize("place", ["forward", "backward", "optimizer"])
+def test_where_weights_do_not_fit_twice_a_step_can_be_undone_until_the_update(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_tf, "fits_twice", lambda *_: False)
+    model = make_model()
+    fit(model, WHOLE)
+    before = everything(model)
+    FAULT.arm(place)
+    if place == "optimizer":
+        with pytest.raises(memfit.OutOfMemoryError, match="some weights are updated, some are not"):
+            fit(model, memfit.Plan(fallbacks=(SMALL,)), epochs=2, initial_epoch=1)
+        return
+    FAULT.arm("")
+    sound = make_model()
+    fit(sound, WHOLE)
+    for one, other in zip(everything(sound), before, strict=True):
+        np.testing.assert_array_equal(one, other)
+    fit(sound, SMALL, epochs=2, initial_epoch=1)
+    FAULT.arm(place)
+    with pytest.warns(memfit.MemfitWarning, match="micro-batches of 3"):
+        fit(model, memfit.Plan(fallbacks=(SMALL,)), epochs=2, initial_epoch=1)
+    for one, other in zip(everything(model), everything(sound), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_weights_that_do_not_fit_twice_are_trained_all_the_same() -> None:
+    measured = memfit.measure(targets.train_many_weights, device_limit="210MiB", clean=True)
+    assert measured.outcome is Outcome.OK, measured.output
+    assert measured.value == [[], 4]
 
 
 @pytest.mark.parametrize("place", ["optimizer", "metrics"])
