@@ -9,6 +9,16 @@ OPTIONS = {
     "demo": ["--budget", "--help", "--length"],
     "run": ["--budget", "--clean", "--help", "--record"],
     "estimate": ["--batch-size", "--budget", "--help", "--json", "--length", "--loss", "--optimizer"],
+    "plan": [
+        "--allow",
+        "--batch-size",
+        "--budget",
+        "--help",
+        "--json",
+        "--length",
+        "--loss",
+        "--optimizer",
+    ],
     "facts": ["--help", "--json"],
     "report": ["--help"],
 }
