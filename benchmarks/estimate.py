@@ -27,6 +27,7 @@ from benchmarks.estimate_models import CASES
 from memfit.units import MIB
 
 NUM_STEPS = 5
+CAP_SECONDS = 100  # A step that does not fit waits 10 s for each request that fails.
 SKIPPED_STEPS = 1  # The first one also traces.
 
 
@@ -145,7 +146,9 @@ def fresh(function: Callable[..., Any], *arguments: Any) -> Any:
 
 def keeps_cap(name: str, batch_size: int, limit_bytes: int) -> bool:
     """Whether real steps go well under a limit, in a fresh process."""
-    measured = memfit.measure(take_steps, name, batch_size, device_limit=limit_bytes)
+    measured = memfit.measure(
+        take_steps, name, batch_size, device_limit=limit_bytes, timeout_seconds=CAP_SECONDS
+    )
     return measured.outcome is memfit.Outcome.OK and not measured.num_failed_requests
 
 

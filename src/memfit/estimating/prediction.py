@@ -154,7 +154,10 @@ def _peaks_at(found: Sequence[Sequence[Peak]], spans: Sequence[Span], length: in
         return [float(peak.num_bytes) for peak in found[0]]
     needed = [median(peak.needed_bytes for peak in each) for each in found]
     whole = _line(needed, spans, length)
-    return [whole * peak.num_bytes / needed[-1] for peak in found[-1]]
+    # How much overlaps by chance does not grow with the length; what does not fit into holes does.
+    return [
+        (whole + peak.needed_bytes - needed[-1]) * peak.num_bytes / peak.needed_bytes for peak in found[-1]
+    ]
 
 
 def _line(values: Sequence[float], spans: Sequence[Span], length: int | None) -> float:
