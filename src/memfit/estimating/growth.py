@@ -180,6 +180,30 @@ def replay(recording: Recording, num_examples: int, resting: Sequence[int]) -> P
     return Peak(num_bytes=chunks.peak_bytes, needed_bytes=max(most, needed), held=held)
 
 
+def fits(recording: Recording, num_examples: int, resting: Sequence[int], region_bytes: int) -> bool:
+    """Whether a recorded step would find room for every buffer in a region of memory.
+
+    That takes more than its peak: what is free may lie in holes that are too small.
+    """
+    chunks = Chunks(region_bytes)
+    for size in resting:
+        if not chunks.has_room(size):
+            return False
+        chunks.take(size)
+    sizes = [law.at(num_examples) for law in recording.laws]
+    starts: dict[int, int | None] = {}
+    for _, is_birth, index in _moments(recording.timeline):
+        if not is_birth:
+            start = starts.pop(index)
+            if start is not None:
+                chunks.give_back(start)
+        elif chunks.has_room(sizes[index]):
+            starts[index] = chunks.take(sizes[index])
+        else:
+            return False
+    return True
+
+
 def _moments(timeline: Timeline) -> list[tuple[int, bool, int]]:
     """When which buffer is born (true) or dies. What was there before the step is among what rests."""
     found = []
