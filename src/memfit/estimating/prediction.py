@@ -121,14 +121,14 @@ class Growth:
         near = self._nearest(length)
         found = [self._peaks(span, examples, resting) for span in near]
         peaks = _peaks_at(found, near, length)
-        seconds = _line([span.seconds.value(examples) for span in near], near, length)
+        seconds = near[-1].seconds.value(examples) * _times(near[-1].length, length)
         middle = int(median(peaks))
         last = sorted(found[-1], key=lambda peak: peak.num_bytes)
         return Prediction(
             peak_bytes=middle,
             low_bytes=int(min(peaks) * (1 - SPREAD_BELOW)),
             high_bytes=int(max(peaks) * self._room(near[-1], found[-1], examples, resting)) + OWN_BYTES,
-            seconds=max(0.0, seconds) * num_parts,
+            seconds=seconds * num_parts,
             peak=last[(len(last) - 1) // 2],
         )
 
@@ -167,12 +167,14 @@ def _peaks_at(found: Sequence[Sequence[Peak]], spans: Sequence[Span], length: in
     """The peaks at a length: what is needed grows along a line, and the allocator wastes a share of it."""
     if len(spans) == 1:
         return [float(peak.num_bytes) for peak in found[0]]
-    needed = [median(peak.needed_bytes for peak in each) for each in found]
-    whole = _line(needed, spans, length)
-    # How much overlaps by chance does not grow with the length; what does not fit into holes does.
-    return [
-        (whole + peak.needed_bytes - needed[-1]) * peak.num_bytes / peak.needed_bytes for peak in found[-1]
-    ]
+    # Activations grow with the length. What overlaps by chance does not, and would spoil the slope.
+    growing = [median(peak.growing_bytes for peak in each) for each in found]
+    more = _line(growing, spans, length) - growing[-1]
+    return [(peak.needed_bytes + more) * peak.num_bytes / peak.needed_bytes for peak in found[-1]]
+
+
+def _times(measured: int | None, length: int | None) -> float:
+    return 1.0 if measured is None or length is None else length / measured
 
 
 def _line(values: Sequence[float], spans: Sequence[Span], length: int | None) -> float:

@@ -44,7 +44,7 @@ VALIDATION_FULL_LENGTH: Final = 32
 VALIDATION_MOST_BUFFERS: Final = 3_000
 NUM_RECORDINGS: Final = 5
 FEWER_RECORDINGS: Final = 3
-NUM_TIMED: Final = 2
+NUM_TIMED: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
