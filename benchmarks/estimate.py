@@ -66,7 +66,7 @@ def _of_any_size(*batch: Any) -> Any:
 
 
 def make_estimates(name: str, batches: Sequence[int]) -> dict[str, Any]:
-    """The estimates of a model at some batches, and the seconds that a whole estimate took."""
+    """The estimates of a model at some batches, and the seconds that one takes."""
     import keras
 
     from memfit.estimating.batches_tf import describe
@@ -74,19 +74,20 @@ def make_estimates(name: str, batches: Sequence[int]) -> dict[str, Any]:
 
     keras.utils.set_random_seed(0)
     model, make = CASES[name].make()
-    start = time.perf_counter()
-    last = memfit.estimate(model, make(64), batch_size=batches[-1])
-    seconds = time.perf_counter() - start
-    found = []
-    # The same probes serve all batches, and a `Growth` is what `estimate` itself asks.
+    data = make(64)
+    # What `memfit.estimate` does. The same probes serve all batches, so it is measured once.
     assert len({probe_batches(batch) for batch in batches}) == 1
-    described = describe(model, make(64), batch_size=batches[0])
-    growth = measure_growth(find_subject(model), described)
-    for batch in batches[:-1]:
-        one = growth.predict(batch, length=described.length)
-        found.append([one.low_bytes, one.peak_bytes, one.high_bytes])
-    found.append([last.low_bytes, last.peak_bytes, last.high_bytes])
-    return {"found": found, "seconds": seconds}
+    start = time.perf_counter()
+    subject, described = find_subject(model), describe(model, data, batch_size=batches[0])
+    growth = measure_growth(subject, described)
+    measure_growth(subject, described, is_training=False, num_recordings=1)
+    found = [growth.predict(batch, length=described.length) for batch in batches[:1]]
+    seconds = time.perf_counter() - start
+    found += [growth.predict(batch, length=described.length) for batch in batches[1:]]
+    return {
+        "found": [[each.low_bytes, each.peak_bytes, each.high_bytes] for each in found],
+        "seconds": seconds,
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import combinations
+from statistics import median
 from typing import Any, Final
 
 import keras
@@ -250,8 +252,7 @@ class _Probe:
         *smaller, base = self._sizes
         others = {batch: found[batch][0] for batch in smaller}
         recordings = tuple(record(timeline, base, others) for timeline in found[base])
-        slope = max(0.0, (seconds[base] - seconds[smaller[0]]) / (base - smaller[0]))
-        law = Law(fixed=max(0.0, seconds[base] - slope * base), linear=slope)
+        law = _time_law(seconds)
         return Span(length=length, recordings=recordings, seconds=law)
 
     def _call(self, batch: int, length: int | None) -> Callable[[], Any]:
@@ -294,6 +295,16 @@ def _step(subject: Subject, shadow: Shadow | None, micro_batch: Any) -> Callable
         keras.utils.unpack_x_y_sample_weight(batch),
         None if micro_batch is None else micro_batch.read_value(),
     )
+
+
+def _time_law(seconds: Mapping[int, float]) -> Law:
+    """Seconds by examples: never less for more, and no less than nothing for none."""
+    slopes = [
+        (seconds[more] - seconds[less]) / (more - less) for less, more in combinations(sorted(seconds), 2)
+    ]
+    most = max(seconds)
+    slope = min(max(0.0, median(slopes)), seconds[most] / most)
+    return Law(fixed=seconds[most] - slope * most, linear=slope)
 
 
 def _timed(call: Callable[[], Any]) -> float:
