@@ -111,7 +111,7 @@ def encoder_decoder(*, with_attention: bool) -> Made:
         decoded = layers.Concatenate()([decoded, layers.Attention()([decoded, encoded])])
     model = keras.Model([source, target], layers.Dense(2000)(decoded))
     words = _words(2000, 30)
-    return _compiled(model, lambda n: [words(n), words(n)], words, _classes())
+    return _compiled(model, lambda n: (words(n), words(n)), words, _classes())
 
 
 def convolutional(*filters: int, size: int = 32, norm: bool = False, pool: bool = True) -> Made:
@@ -306,7 +306,7 @@ def several_inputs() -> Made:
     model = keras.Model([image, words], [layers.Dense(10)(both), layers.Dense(1)(both)])
     model.compile("rmsprop", [_classes(), "mse"])
     pictures, texts, classes, numbers = _floats(32, 32, 3), _words(1000, 20), _words(10), _floats(1)
-    return model, lambda n: ([pictures(n), texts(n)], [classes(n), numbers(n)])
+    return model, lambda n: ((pictures(n), texts(n)), (classes(n), numbers(n)))
 
 
 def subclassed() -> Made:

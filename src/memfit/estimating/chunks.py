@@ -44,6 +44,11 @@ class Chunks:
         self.held_bytes = 0
         self.peak_bytes = 0
 
+    def has_room(self, num_bytes: int) -> bool:
+        """Whether some chunk holds a request."""
+        need = rounded(num_bytes)
+        return not need or bisect_left(self._free, (need, -1)) < len(self._free)
+
     def take(self, num_bytes: int) -> int | None:
         """The start of the chunk that a request gets; `None` for a request of nothing."""
         need = rounded(num_bytes)

@@ -30,6 +30,11 @@ class Law:
     linear: float = 0.0
     square: float = 0.0
 
+    @property
+    def is_growing(self) -> bool:
+        """Whether more examples make it larger."""
+        return self.linear > 0 or self.square > 0
+
     def at(self, num_examples: int) -> int:
         """The size in bytes, never negative."""
         return max(0, round(self.value(num_examples)))
@@ -37,6 +42,27 @@ class Law:
     def value(self, num_examples: int) -> float:
         """The law's value."""
         return self.fixed + (self.linear + self.square * num_examples) * num_examples
+
+
+@dataclass(slots=True)
+class Tally:
+    """A sum that remembers its highest value.
+
+    Args:
+        now: The sum.
+        most: The highest that it ever was.
+    """
+
+    now: int = 0
+    most: int = 0
+
+    def __post_init__(self) -> None:
+        self.most = self.now
+
+    def add(self, change: int) -> None:
+        """Adds to the sum."""
+        self.now += change
+        self.most = max(self.most, self.now)
 
 
 def law_through(sizes: Mapping[int, int]) -> Law:
@@ -136,11 +162,13 @@ class Peak:
     Attributes:
         num_bytes: What the allocator's meter would say.
         needed_bytes: The most that is asked for at once, without what the allocator wastes.
+        growing_bytes: The most of it that grows with the batch: the activations.
         held: The buffers of the step that are held then, with their sizes.
     """
 
     num_bytes: int
     needed_bytes: int
+    growing_bytes: int
     held: tuple[tuple[Buffer, int], ...]
 
 
@@ -153,10 +181,9 @@ def replay(recording: Recording, num_examples: int, resting: Sequence[int]) -> P
         resting: Sizes of what is held all the time: variables and inputs.
     """
     chunks = Chunks()
-    needed = most = 0
     for size in resting:
         chunks.take(size)
-        needed += rounded(size)
+    needed, growing = Tally(sum(map(rounded, resting))), Tally()
     sizes = [law.at(num_examples) for law in recording.laws]
     starts: dict[int, int | None] = {}
     at = -1
@@ -164,20 +191,42 @@ def replay(recording: Recording, num_examples: int, resting: Sequence[int]) -> P
         if is_birth:
             before = chunks.peak_bytes
             starts[index] = chunks.take(sizes[index])
-            needed += rounded(sizes[index])
-            most = max(most, needed)
             at = moment if chunks.peak_bytes > before else at
-        else:
-            needed -= rounded(sizes[index])
-            start = starts.pop(index)
-            if start is not None:
-                chunks.give_back(start)
+        elif (start := starts.pop(index)) is not None:
+            chunks.give_back(start)
+        change = rounded(sizes[index]) if is_birth else -rounded(sizes[index])
+        needed.add(change)
+        growing.add(change if recording.laws[index].is_growing else 0)
     held = tuple(
         (buffer, size)
         for buffer, size in zip(recording.timeline.buffers, sizes, strict=True)
         if 0 <= buffer.born <= at and (buffer.died is None or buffer.died > at)
     )
-    return Peak(num_bytes=chunks.peak_bytes, needed_bytes=max(most, needed), held=held)
+    return Peak(num_bytes=chunks.peak_bytes, needed_bytes=needed.most, growing_bytes=growing.most, held=held)
+
+
+def fits(recording: Recording, num_examples: int, resting: Sequence[int], region_bytes: int) -> bool:
+    """Whether a recorded step would find room for every buffer in a region of memory.
+
+    That takes more than its peak: what is free may lie in holes that are too small.
+    """
+    chunks = Chunks(region_bytes)
+    for size in resting:
+        if not chunks.has_room(size):
+            return False
+        chunks.take(size)
+    sizes = [law.at(num_examples) for law in recording.laws]
+    starts: dict[int, int | None] = {}
+    for _, is_birth, index in _moments(recording.timeline):
+        if not is_birth:
+            start = starts.pop(index)
+            if start is not None:
+                chunks.give_back(start)
+        elif chunks.has_room(sizes[index]):
+            starts[index] = chunks.take(sizes[index])
+        else:
+            return False
+    return True
 
 
 def _moments(timeline: Timeline) -> list[tuple[int, bool, int]]:

@@ -34,7 +34,7 @@ def step_parts(
         held[_kind(buffer.op, size, buffer.num_bytes)] += size
     return tuple(
         [_part(name, size, Source.DERIVED) for name, size in resting.items()]
-        + [_part(name, size, Source.MEASURED) for name, size in _scaled(held, left).items()]
+        + [_part(name, size, Source.MEASURED) for name, size in _filled(held, left).items()]
     )
 
 
@@ -88,6 +88,14 @@ def _kind(op: str, size: int, recorded: int) -> str:
     if size > recorded:
         return ACTIVATIONS
     return "gradients" if "gradient_tape" in op or "gradients" in op else "temporaries"
+
+
+def _filled(held: Counter[str], whole: int) -> dict[str, int]:
+    """Parts of a whole: activations take what the others leave, and the allocator's slack with it."""
+    others = {name: size for name, size in held.items() if name != ACTIVATIONS}
+    if sum(others.values()) > whole:
+        return _scaled(held, whole)
+    return {ACTIVATIONS: whole - sum(others.values())} | others
 
 
 def _scaled(held: Counter[str], whole: int) -> dict[str, int]:

@@ -11,14 +11,17 @@ from statistics import median
 from typing import Final
 
 from memfit.estimating.chunks import rounded
-from memfit.estimating.growth import Law, Peak, Recording, replay
+from memfit.estimating.growth import Law, Peak, Recording, fits, replay
 from memfit.units import MIB
 
 # The peak of one and the same step moves between steps and processes: ops overlap in another order, and the
 # allocator fits them into other holes. Chosen so that real runs keep to the upper bound: `make bench
 # TARGET=estimate`.
 SPREAD_BELOW: Final = 0.06
-SPREAD_ABOVE: Final = 0.12
+SPREAD_ABOVE: Final = 0.10
+# The same for the room in which a recorded step finds a place for every buffer.
+SPREAD_OF_ROOM: Final = 0.03
+ROOM_STEP: Final = 1.03
 # What TensorFlow keeps of its own beside a step: constants, counters.
 OWN_BYTES: Final = MIB
 
@@ -118,14 +121,14 @@ class Growth:
         near = self._nearest(length)
         found = [self._peaks(span, examples, resting) for span in near]
         peaks = _peaks_at(found, near, length)
-        seconds = _line([span.seconds.value(examples) for span in near], near, length)
+        seconds = near[-1].seconds.value(examples) * _times(near[-1].length, length)
         middle = int(median(peaks))
         last = sorted(found[-1], key=lambda peak: peak.num_bytes)
         return Prediction(
             peak_bytes=middle,
             low_bytes=int(min(peaks) * (1 - SPREAD_BELOW)),
-            high_bytes=int(max(peaks) * (1 + SPREAD_ABOVE)) + OWN_BYTES,
-            seconds=max(0.0, seconds) * num_parts,
+            high_bytes=int(max(peaks) * self._room(near[-1], found[-1], examples, resting)) + OWN_BYTES,
+            seconds=seconds * num_parts,
             peak=last[(len(last) - 1) // 2],
         )
 
@@ -144,6 +147,18 @@ class Growth:
         exact = tuple(span for span in self.spans if span.length == length)
         return exact or self.spans[-2:]
 
+    def _room(self, span: Span, peaks: Sequence[Peak], examples: int, resting: Sequence[int]) -> float:
+        """How many times the highest peak must be there, so that a step does not run into holes."""
+        highest = max(peak.num_bytes for peak in peaks)
+        least = highest * (1 + SPREAD_ABOVE) / (1 + SPREAD_OF_ROOM)
+        rooms = []
+        for recording in span.recordings:
+            room = least
+            while not fits(recording, examples, resting, int(room)):
+                room *= ROOM_STEP
+            rooms.append(room)
+        return median(rooms) * (1 + SPREAD_OF_ROOM) / highest
+
     def _peaks(self, span: Span, examples: int, resting: Sequence[int]) -> list[Peak]:
         return [replay(recording, examples, resting) for recording in span.recordings]
 
@@ -152,9 +167,14 @@ def _peaks_at(found: Sequence[Sequence[Peak]], spans: Sequence[Span], length: in
     """The peaks at a length: what is needed grows along a line, and the allocator wastes a share of it."""
     if len(spans) == 1:
         return [float(peak.num_bytes) for peak in found[0]]
-    needed = [median(peak.needed_bytes for peak in each) for each in found]
-    whole = _line(needed, spans, length)
-    return [whole * peak.num_bytes / needed[-1] for peak in found[-1]]
+    # Activations grow with the length. What overlaps by chance does not, and would spoil the slope.
+    growing = [median(peak.growing_bytes for peak in each) for each in found]
+    more = _line(growing, spans, length) - growing[-1]
+    return [(peak.needed_bytes + more) * peak.num_bytes / peak.needed_bytes for peak in found[-1]]
+
+
+def _times(measured: int | None, length: int | None) -> float:
+    return 1.0 if measured is None or length is None else length / measured
 
 
 def _line(values: Sequence[float], spans: Sequence[Span], length: int | None) -> float:

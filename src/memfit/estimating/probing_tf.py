@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import combinations
+from statistics import median
 from typing import Any, Final
 
 import keras
@@ -34,12 +36,17 @@ from memfit.splitting.step_tf import Trainee, evaluate, split_train_step, train
 LARGEST_PROBE: Final = 16
 LEAST_RATIO: Final = 4
 SMALLEST_PROBES: Final = (1, 2)
-# Up to so many time steps, a step is always recorded at its full length.
+# Up to twice so many time steps, a step is always recorded at its full length. TensorFlow runs up to 32 steps
+# of a loop at once, so shorter ones say little.
 FULL_LENGTH: Final = 64
 # More buffers than this take seconds to record.
 MOST_BUFFERS: Final = 12_000
+# A validation step is simpler, and less is asked of it.
+VALIDATION_FULL_LENGTH: Final = 32
+VALIDATION_MOST_BUFFERS: Final = 3_000
 NUM_RECORDINGS: Final = 5
-NUM_TIMED: Final = 2
+FEWER_RECORDINGS: Final = 3
+NUM_TIMED: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +144,10 @@ def _measured(
         probe = _Probe(subject, batches, sizes, shadow, is_split=is_split)
         lengths = probe.choose_lengths()
         return Growth(
-            spans=tuple(probe.span(length, num_recordings) for length in lengths),
+            # Of a shorter length, only the slope to the longest is wanted.
+            spans=tuple(
+                probe.span(length, num_recordings if length == lengths[-1] else 1) for length in lengths
+            ),
             weights=_sizes(model.variables),
             slots=_sizes([] if shadow is None else shadow.optimizer.variables),
             metrics=_sizes(model.metrics_variables),
@@ -194,10 +204,12 @@ class _Probe:
     ) -> None:
         self._batches = batches
         self._sizes = sizes
+        self._full_length = VALIDATION_FULL_LENGTH if shadow is None else FULL_LENGTH
+        self._most_buffers = VALIDATION_MOST_BUFFERS if shadow is None else MOST_BUFFERS
         self._micro_batch = tf.Variable(1, trainable=False) if is_split else None
         self._is_gpu = bool(tf.config.list_logical_devices("GPU"))
         step = make_step(subject, shadow, self._micro_batch)
-        is_any_length = (batches.length or 0) > FULL_LENGTH
+        is_any_length = (batches.length or 0) > self._full_length
         model = subject.model
         self._function: Callable[..., Any] = (
             (lambda *batch: step(batch))
@@ -214,15 +226,15 @@ class _Probe:
     def choose_lengths(self) -> tuple[int | None, ...]:
         """The length that was asked for; or, where recording it would take long, two shorter ones."""
         length = self._batches.length
-        if length is None or length <= FULL_LENGTH:
+        if length is None or length <= self._full_length:
             return (length,)
-        first, second = FULL_LENGTH // 4, FULL_LENGTH // 2
+        first, second = self._full_length // 4, self._full_length // 2
         counts = [len(self._record(self._call(2, each)).buffers) for each in (first, second)]
         per_step = (counts[1] - counts[0]) / (second - first)
         # Without a loop over time, a long step has no more buffers than a short one.
-        if counts[0] + per_step * (length - first) <= MOST_BUFFERS:
+        if counts[0] + per_step * (length - first) <= self._most_buffers or length <= 2 * self._full_length:
             return (length,)
-        longest = max(second, int(first + (MOST_BUFFERS / 2 - counts[0]) / per_step))
+        longest = max(2 * self._full_length, int(first + (self._most_buffers - counts[0]) / per_step))
         return (longest // 2, longest)
 
     def span(self, length: int | None, num_recordings: int) -> Span:
@@ -232,13 +244,15 @@ class _Probe:
         for batch in self._sizes:
             call = self._call(batch, length)
             seconds[batch] = min(_timed(call) for _ in range(NUM_TIMED))
-            repeats = num_recordings if batch == self._sizes[-1] else 1
-            found[batch] = [self._record(call) for _ in range(repeats)]
+            found[batch] = [self._record(call)]
+            if batch == self._sizes[-1]:
+                is_large = len(found[batch][0].buffers) > self._most_buffers / 2
+                repeats = min(num_recordings, FEWER_RECORDINGS) if is_large else num_recordings
+                found[batch] += [self._record(call) for _ in range(repeats - 1)]
         *smaller, base = self._sizes
         others = {batch: found[batch][0] for batch in smaller}
         recordings = tuple(record(timeline, base, others) for timeline in found[base])
-        slope = max(0.0, (seconds[base] - seconds[smaller[0]]) / (base - smaller[0]))
-        law = Law(fixed=max(0.0, seconds[base] - slope * base), linear=slope)
+        law = _time_law(seconds)
         return Span(length=length, recordings=recordings, seconds=law)
 
     def _call(self, batch: int, length: int | None) -> Callable[[], Any]:
@@ -282,6 +296,16 @@ def make_step(subject: Subject, shadow: Shadow | None, micro_batch: Any) -> Call
         keras.utils.unpack_x_y_sample_weight(batch),
         None if micro_batch is None else micro_batch.read_value(),
     )
+
+
+def _time_law(seconds: Mapping[int, float]) -> Law:
+    """Seconds by examples: never less for more, and no less than nothing for none."""
+    slopes = [
+        (seconds[more] - seconds[less]) / (more - less) for less, more in combinations(sorted(seconds), 2)
+    ]
+    most = max(seconds)
+    slope = min(max(0.0, median(slopes)), seconds[most] / most)
+    return Law(fixed=seconds[most] - slope * most, linear=slope)
 
 
 def _timed(call: Callable[[], Any]) -> float:
