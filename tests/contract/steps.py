@@ -56,24 +56,16 @@ def _encoder_decoder(layers: Any, keras: Any) -> Any:
     return keras.Model(source, layers.Dense(1)(layers.GlobalAveragePooling1D()(decoded)))
 
 
-def _deep(layers: Any, keras: Any) -> Any:
-    body = [layers.Dense(32, activation="gelu") for _ in range(8)]
-    return keras.Sequential(
-        [keras.Input((None, FEATURES)), *body, layers.GlobalAveragePooling1D(), layers.Dense(1)]
-    )
-
-
 def _residual(layers: Any, keras: Any) -> Any:
     source = keras.Input((None, FEATURES))
     values = layers.Dense(32)(source)
-    for _ in range(4):
+    for _ in range(8):
         inner = layers.Conv1D(32, 3, padding="same")(layers.Activation("silu")(values))
         values = layers.Add()([values, layers.Dropout(0.1)(layers.BatchNormalization()(inner))])
     return keras.Model(source, layers.Dense(1)(layers.GlobalAveragePooling1D()(values)))
 
 
 MODELS: dict[str, Callable[..., Any]] = {
-    "deep": _deep,
     "residual": _residual,
     "lstm": _lstm,
     "bidirectional": _bidirectional,
@@ -86,7 +78,7 @@ RECURRENT = ("lstm", "bidirectional", "cells", "encoder_decoder")
 MODELS_FOR = {
     "micro_batch": RECURRENT,
     "time_checkpoint": RECURRENT,
-    "depth_checkpoint": ("deep", "residual"),
+    "depth_checkpoint": ("residual",),
 }
 """The models that a strategy has something to offer for."""
 
