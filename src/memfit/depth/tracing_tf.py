@@ -7,9 +7,11 @@ masks on its outputs, losses that layers added, tensors that layers put into the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -65,6 +67,30 @@ class Trace:
             for tensor in operation.inputs
             if tensor.dtype == tf.resource and operation.type not in (READS, "ResourceGather")
         }
+
+
+class _Now(threading.local):
+    """Whether this thread is tracing a call already: a model inside another is a part of it."""
+
+    is_tracing = False
+
+
+NOW: Final = _Now()
+
+
+def is_tangled() -> bool:
+    """Whether this thread is tracing a call already."""
+    return NOW.is_tracing
+
+
+@contextmanager
+def untangled() -> Iterator[None]:
+    """Models that are called inside run as plain Keras: they are a part of what is traced."""
+    before, NOW.is_tracing = NOW.is_tracing, True
+    try:
+        yield
+    finally:
+        NOW.is_tracing = before
 
 
 class Returned:

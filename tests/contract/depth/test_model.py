@@ -199,11 +199,12 @@ def test_the_registry_of_gradients_does_not_grow() -> None:
 
 def test_a_limit_is_held_and_one_that_cannot_be_is_refused() -> None:
     model = deep()
-    with checkpoint_depth(model, "70%") as handle:
-        gradients_of(model)
-    (decision,) = handle.decisions
-    assert decision.held_bytes <= 0.7 * decision.plain_bytes
-    assert 0 < decision.recomputed_share < 0.5
+    for is_measured in (False, True):
+        with checkpoint_depth(model, "70%", is_measured=is_measured) as handle:
+            gradients_of(model)
+        (decision,) = handle.decisions
+        assert decision.held_bytes <= 0.7 * decision.plain_bytes
+        assert 0 < decision.recomputed_share < 0.6
     with (
         checkpoint_depth(model, "1%"),
         pytest.raises(UsageError, match=r"cannot be held in .* the least is .* Pass a limit of \"\d+%\""),
