@@ -14,17 +14,9 @@ from memfit.depth.internals_tf import is_recorded, is_stateless
 from memfit.depth.limits import Limit
 from memfit.depth.reading_tf import has_unknown_sizes, read, why_not_repeated
 from memfit.depth.replaying_tf import Replay
+from memfit.depth.returning_tf import Leaf, Returned, leaves_of, without_tensors
 from memfit.depth.timing_tf import measure_seconds, timed
-from memfit.depth.tracing_tf import (
-    Leaf,
-    Returned,
-    Trace,
-    is_tangled,
-    leaves_of,
-    trace_call,
-    untangled,
-    without_tensors,
-)
+from memfit.depth.tracing_tf import Trace, is_tangled, trace_call, untangled
 from memfit.errors import MemfitWarning, UsageError
 from memfit.rnn import seam_tf
 from memfit.rnn.internals_tf import is_compiled_by_xla, mask_of, with_gradient

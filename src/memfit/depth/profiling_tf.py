@@ -12,8 +12,9 @@ import tensorflow as tf
 
 from memfit.depth.graph import cut_positions, live_bytes, segment_options
 from memfit.depth.reading_tf import Reading, read
+from memfit.depth.returning_tf import Returned, leaves_of
 from memfit.depth.timing_tf import measure_seconds, timed
-from memfit.depth.tracing_tf import Returned, Trace, leaves_of, trace_call, untangled
+from memfit.depth.tracing_tf import Trace, trace_call, untangled
 from memfit.records import DepthPart, Profile
 
 
