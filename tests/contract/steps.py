@@ -56,12 +56,31 @@ def _encoder_decoder(layers: Any, keras: Any) -> Any:
     return keras.Model(source, layers.Dense(1)(layers.GlobalAveragePooling1D()(decoded)))
 
 
+def _residual(layers: Any, keras: Any) -> Any:
+    source = keras.Input((None, FEATURES))
+    values = layers.Dense(32)(source)
+    for _ in range(8):
+        inner = layers.Conv1D(32, 3, padding="same")(layers.Activation("silu")(values))
+        values = layers.Add()([values, layers.Dropout(0.1)(layers.BatchNormalization()(inner))])
+    return keras.Model(source, layers.Dense(1)(layers.GlobalAveragePooling1D()(values)))
+
+
 MODELS: dict[str, Callable[..., Any]] = {
+    "residual": _residual,
     "lstm": _lstm,
     "bidirectional": _bidirectional,
     "cells": _cells,
     "encoder_decoder": _encoder_decoder,
 }
+
+
+RECURRENT = ("lstm", "bidirectional", "cells", "encoder_decoder")
+MODELS_FOR = {
+    "micro_batch": RECURRENT,
+    "time_checkpoint": RECURRENT,
+    "depth_checkpoint": ("residual",),
+}
+"""The models that a strategy has something to offer for."""
 
 
 def training(model_name: str, strategy_name: str, values: list[int | None]) -> list[list[Any]]:
@@ -93,11 +112,13 @@ def activation_bytes(model_name: str, strategy_name: str | None) -> list[int]:
 
 
 def _predicted_bytes(model: Any, strategy_name: str) -> int:
+    from memfit.depth.profiling_tf import profile_depth
     from memfit.records import Setting
     from memfit.rnn.costs_tf import profile_time
     from memfit.strategies import ALL
 
-    profile = profile_time(model, BATCH_SIZE, LENGTH)
+    is_deep = strategy_name == "depth_checkpoint"
+    profile = profile_depth(model, _data()[0]) if is_deep else profile_time(model, BATCH_SIZE, LENGTH)
     (strategy,) = (each for each in ALL if each.name == strategy_name)
     return strategy.effect(Setting(strategy=strategy_name, value=None), profile).held_bytes
 

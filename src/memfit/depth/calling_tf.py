@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final
 
 import keras
@@ -16,32 +14,15 @@ from memfit.depth.internals_tf import is_recorded, is_stateless
 from memfit.depth.limits import Limit
 from memfit.depth.reading_tf import has_unknown_sizes, read, why_not_repeated
 from memfit.depth.replaying_tf import Replay
-from memfit.depth.tracing_tf import Leaf, Returned, Trace, leaves_of, trace_call, without_tensors
+from memfit.depth.returning_tf import Leaf, Returned, leaves_of, without_tensors
+from memfit.depth.timing_tf import measure_seconds, timed
+from memfit.depth.tracing_tf import Trace, is_tangled, trace_call, untangled
 from memfit.errors import MemfitWarning, UsageError
 from memfit.rnn import seam_tf
 from memfit.rnn.internals_tf import is_compiled_by_xla, mask_of, with_gradient
 
 # Keras's default. Where the batch is of unknown size, only proportions matter, unless the limit is in bytes.
 USUAL_BATCH: Final = 32
-
-
-class _Now(threading.local):
-    """Whether this thread is tracing a call already: a model inside another is a part of it."""
-
-    is_tracing = False
-
-
-NOW: Final = _Now()
-
-
-@contextmanager
-def untangled() -> Iterator[None]:
-    """Models that are called inside run as plain Keras: they are a part of what is traced."""
-    before, NOW.is_tracing = NOW.is_tracing, True
-    try:
-        yield
-    finally:
-        NOW.is_tracing = before
 
 
 class DepthCall:
@@ -51,14 +32,18 @@ class DepthCall:
         model: The model.
         limit: What may be held.
         batch_size: What to take a batch of unknown size for, or `None`.
+        is_measured: Whether operations are timed, or their time is estimated.
     """
 
-    def __init__(self, model: keras.layers.Layer, limit: Limit, batch_size: int | None) -> None:
+    def __init__(
+        self, model: keras.layers.Layer, limit: Limit, batch_size: int | None, *, is_measured: bool
+    ) -> None:
         self.previous: Callable[..., Any] | None = None
         self.decisions: list[Decision] = []
         self._model = model
         self._limit = limit
         self._batch_size = batch_size
+        self._is_measured = is_measured
         self._functions: dict[Hashable, tuple[Any, Returned]] = {}
 
     def _plain(self, *args: Any, **kwargs: Any) -> Any:
@@ -66,7 +51,7 @@ class DepthCall:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As the plain call."""
-        if NOW.is_tracing or is_stateless() or not is_recorded():
+        if is_tangled() or is_stateless() or not is_recorded():
             return self._plain(*args, **kwargs)
         if is_compiled_by_xla():
             warnings.warn(
@@ -147,6 +132,9 @@ class DepthCall:
             )
         unknown_size = self._batch_size or USUAL_BATCH
         reading = read(trace, unknown_size)
+        if self._is_measured:
+            with tf.init_scope():
+                reading = timed(reading, measure_seconds(trace, reading, unknown_size))
         decision, layout = decide(
             reading.graph,
             self._limit,

@@ -33,7 +33,11 @@ class DepthHandle(Handle):
 
 
 def checkpoint_depth(
-    model: keras.layers.Layer, limit: str | int | None = None, *, batch_size: int | None = None
+    model: keras.layers.Layer,
+    limit: str | int | None = None,
+    *,
+    batch_size: int | None = None,
+    is_measured: bool = False,
 ) -> DepthHandle:
     """Keeps only a part of a model's activations from now on, and computes the rest again; same gradients.
 
@@ -46,6 +50,8 @@ def checkpoint_depth(
             one more forward pass.
         batch_size: What to take a batch for whose size is not known while the step is traced, as in `fit`; a
             limit in bytes needs it there.
+        is_measured: Whether every operation is timed on this machine while the step is traced, which takes
+            about three forward passes; otherwise its time is estimated from its work.
 
     Returns:
         A handle that undoes it, by `with` or `.undo()`, and tells what was decided.
@@ -64,7 +70,7 @@ def checkpoint_depth(
         raise UsageError(f"checkpoint_depth takes a Keras model or layer. Received: {model!r}.")
     if _is_under(model):
         raise SetupError(f"{model.name!r} is under depth checkpointing already. Undo the first handle first.")
-    call = DepthCall(model, parsed, batch_size)
+    call = DepthCall(model, parsed, batch_size, is_measured=is_measured)
     was_jit = model.supports_jit
     seam_tf.put(model, call)
     model.supports_jit = False

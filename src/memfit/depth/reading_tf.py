@@ -24,6 +24,8 @@ SHAPES: Final = frozenset(("Rank", "Shape", "ShapeN", "Size"))
 # There in any case, and not made of anything.
 GIVEN: Final = frozenset(("Const", "Placeholder", READS))
 
+MOST_AXES: Final = 16
+
 # Reads and writes of variables, which hold no activations.
 ORDINARY: Final = ("Assign", "ReadVariable", "Resource", "VarHandle", "VarIsInitialized")
 
@@ -91,7 +93,8 @@ def read(trace: Trace, unknown_size: int) -> Reading:
             outputs.append(number)
         inputs = tuple(root_of[id(tensor)] for tensor in operation.inputs if id(tensor) in root_of)
         seconds = estimate_seconds(operation, unknown_size)
-        nodes.append(Node(inputs, tuple(outputs), seconds, is_repeatable(operation)))
+        can_repeat = is_repeatable(operation) and not _is_shape(operation)
+        nodes.append(Node(inputs, tuple(outputs), seconds, can_repeat))
         operations.append(operation)
     needed = {
         root_of[id(tensor)]
@@ -110,7 +113,7 @@ def why_not_repeated(reading: Reading, trace: Trace) -> tuple[str, ...]:
     needed = reading.graph.needed | {tensor for node in reading.graph.nodes for tensor in node.inputs}
     kinds: dict[str, set[str]] = {}
     for node, operation in zip(reading.graph.nodes, reading.operations, strict=True):
-        is_left = not node.is_repeatable and any(tensor in needed for tensor in node.outputs)
+        is_left = not is_repeatable(operation) and any(tensor in needed for tensor in node.outputs)
         if is_left and not operation.type.startswith(ORDINARY):
             layer = operation.name.rpartition("/")[0] or trace.graph.name
             kinds.setdefault(layer, set()).add(operation.type)
@@ -125,6 +128,14 @@ def is_repeatable(operation: tf.Operation) -> bool:
     special = (tf.resource, tf.variant)
     return not operation.op_def.is_stateful and not any(
         tensor.dtype in special for tensor in (*operation.inputs, *operation.outputs)
+    )
+
+
+def _is_shape(operation: tf.Operation) -> bool:
+    """Whether it makes a few whole numbers only, such as a shape, which any alias may need: they are kept."""
+    return all(
+        output.dtype in (tf.int32, tf.int64) and num_elements(output, 1) <= MOST_AXES
+        for output in operation.outputs
     )
 
 

@@ -31,7 +31,7 @@ class DepthCheckpoint:
     ...                  again_seconds=0.1)
     >>> profile = Profile(batch_size=1, recurrent=(), depth=(part,) * 8)
     >>> [setting.value for setting in DepthCheckpoint().settings(profile).settings]
-    [None, 45, 54, 63, 72, 81, 90]
+    [None, 36, 45, 54, 63, 72, 81, 90]
     """
 
     name: Final = NAME
