@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import depth, estimate, fit, meter, rnn
+from benchmarks import depth, estimate, fit, meter, plan, rnn
 
 TARGETS = {
     "depth": depth.main,
     "estimate": estimate.main,
     "fit": fit.main,
     "meter": meter.main,
+    "plan": plan.main,
     "rnn": rnn.main,
 }
 
