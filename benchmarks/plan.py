@@ -5,9 +5,9 @@
 
 Each case is a model, a batch and a budget, in a fresh process. The plan is made; then all combinations of
 time segments, depth limits and micro-batches are run at the whole batch, one after the other, and the fastest
-that stays within the budget is the best. Chosen and best are then run again, in turn, and the least of their times
-are compared. Last, the chosen plan trains some steps in another fresh process, whose allocator is limited to
-the budget.
+that stays within the budget is the best. Chosen and best are then run again, in turn, and the least of their
+times are compared. Last, the chosen plan trains some steps in another fresh process, whose allocator is
+limited to the budget.
 
 Try-and-halve is the recipe that people use: run, wait for the out-of-memory, halve the batch, start again.
 Its time is arithmetic: each failed try costs the 10 s that TensorFlow waits, and a step. It also changes the

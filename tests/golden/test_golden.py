@@ -10,17 +10,22 @@ from rich.console import Console
 from memfit.cli import build_parser
 from memfit.records import (
     Budget,
+    Considered,
     DeviceFacts,
     DeviceReading,
     Estimate,
     EstimatedPart,
     Facts,
+    Incident,
     Measurement,
     Meter,
     Outcome,
+    Plan,
+    PlanChange,
     Reading,
     Record,
     Request,
+    Run,
     Source,
 )
 from memfit.report.terminal import render, summarise
@@ -97,6 +102,46 @@ ESTIMATE = Estimate(
     notes=("the length was extrapolated.",),
 )
 
+SMALLER = Plan(micro_batch=16, time_segment=125)
+PLAN = Plan(
+    time_segment=125,
+    evaluation_micro_batch=32,
+    batch_size=64,
+    num_parameters=1_234_567,
+    fallbacks=(SMALLER, Plan(micro_batch=4, time_segment=32)),
+    budget_bytes=256 * MIB,
+    predicted_bytes=150 * MIB,
+    predicted_seconds=0.4,
+    rehearsed_bytes=152 * MIB,
+    rehearsed_seconds=0.45,
+    considered=(
+        Considered(what="whole batches", peak_bytes=GIB, seconds=1.5, verdict="does not fit"),
+        Considered(
+            what="whole batches, time segments of 125", peak_bytes=152 * MIB, seconds=0.45, verdict="chosen"
+        ),
+    ),
+    notes=("Something to know.",),
+)
+RUN = Run(
+    plan=SMALLER,
+    outcome=Outcome.OK,
+    num_steps=1200,
+    num_samples=76_800,
+    seconds=99.0,
+    peak_bytes=(150 * MIB, 160 * MIB),
+    incidents=(
+        Incident(
+            step=700,
+            epoch=1,
+            where="training",
+            what="out of memory in training: MatMul asked for 1.00 MiB.",
+            action="the batch is run again with micro-batches of 16, time segments of 125.",
+        ),
+    ),
+    plan_changes=(PlanChange(step=700, plan=SMALLER),),
+    history={"loss": [4.5, 3.25]},
+)
+
 
 def shown(record: Record) -> str:
     file = io.StringIO()
@@ -129,13 +174,15 @@ def compare(name: str, text: str) -> None:
         ("measurement", OOM),
         ("facts", FACTS),
         ("estimate", ESTIMATE),
+        ("plan", PLAN),
+        ("run", RUN),
     ],
 )
 def test_records(name: str, record: Record) -> None:
     compare(name, shown(record))
 
 
-@pytest.mark.parametrize("command", ["", "demo", "estimate", "run", "facts", "report"])
+@pytest.mark.parametrize("command", ["", "demo", "estimate", "plan", "run", "facts", "report"])
 def test_help(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     compare(f"help_{command or 'memfit'}", help_of(monkeypatch, command))
 

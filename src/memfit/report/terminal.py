@@ -18,8 +18,10 @@ from memfit.records import (
     Facts,
     Measurement,
     Meter,
+    Plan,
     Reading,
     Record,
+    Run,
 )
 from memfit.units import format_bytes, format_seconds
 
@@ -128,6 +130,31 @@ def _parts(title: str, parts: Sequence[EstimatedPart], whole_bytes: int) -> Tabl
 
 def _share(num_bytes: int, whole_bytes: int) -> str:
     return f"{num_bytes / whole_bytes:.0%}" if whole_bytes else ""
+
+
+@render.register
+def _(plan: Plan) -> RenderableType:
+    return Text(str(plan))
+
+
+@render.register
+def _(run: Run) -> RenderableType:
+    peaks = [_bytes(peak) for peak in run.peak_bytes if peak is not None]
+    rows = [
+        ("outcome", run.outcome.value),
+        ("plan at the end", run.plan.in_words()),
+        ("steps", f"{run.num_steps:,}, {run.num_samples:,} samples"),
+        ("time", format_seconds(run.seconds)),
+        ("peak of each epoch", ", ".join(peaks) or "not known: no true meter"),
+    ]
+    rows += [(name, f"{values[0]:.4g} to {values[-1]:.4g}") for name, values in _curves(run) if values]
+    rows += [(f"step {each.step}", f"{each.what} {each.action}") for each in run.incidents]
+    return _table(rows)
+
+
+def _curves(run: Run) -> list[tuple[str, list[float]]]:
+    logs = getattr(run.history, "history", run.history)
+    return list(logs.items()) if isinstance(logs, dict) else []
 
 
 def summarise(measurement: Measurement) -> str:
