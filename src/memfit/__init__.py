@@ -13,6 +13,8 @@ from memfit.budgeting import allocator
 
 if TYPE_CHECKING:
     from memfit.budgeting.budget import budget
+    from memfit.data.lengths import lengths
+    from memfit.data.pipeline_tf import batch_by_length
     from memfit.depth.model_tf import checkpoint_depth
     from memfit.errors import (
         BudgetError,
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
         EstimatedPart,
         Facts,
         Incident,
+        Lengths,
         Measurement,
         Meter,
         Outcome,
@@ -69,6 +72,7 @@ __all__ = [
     "EstimatedPart",
     "Facts",
     "Incident",
+    "Lengths",
     "LossError",
     "Measurement",
     "MemfitError",
@@ -90,6 +94,7 @@ __all__ = [
     "UnitError",
     "UsageError",
     "applied",
+    "batch_by_length",
     "budget",
     "checkpoint_depth",
     "checkpoint_time",
@@ -97,6 +102,7 @@ __all__ = [
     "dynamic_rnn",
     "estimate",
     "fit",
+    "lengths",
     "measure",
     "plan",
     "read_memory",
@@ -108,6 +114,7 @@ __all__ = [
 _HOMES = {
     "Resume": "memfit.training.resuming",
     "applied": "memfit.training.applying_tf",
+    "batch_by_length": "memfit.data.pipeline_tf",
     "budget": "memfit.budgeting.budget",
     "checkpoint_depth": "memfit.depth.model_tf",
     "checkpoint_time": "memfit.rnn.model_tf",
@@ -115,6 +122,7 @@ _HOMES = {
     "dynamic_rnn": "memfit.rnn.dynamic_tf",
     "estimate": "memfit.estimating.estimate_tf",
     "fit": "memfit.training.fit_tf",
+    "lengths": "memfit.data.lengths",
     "measure": "memfit.measuring.trial",
     "plan": "memfit.planning.plan_tf",
     "read_memory": "memfit.measuring.reading",

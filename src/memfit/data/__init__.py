@@ -1,0 +1,1 @@
+"""What the inputs are: how long sequences are, and batches of like lengths."""

@@ -1,0 +1,88 @@
+"""How buckets are cut into batches of about the same number of steps, in few shapes.
+
+Pure: sequences in each bucket in, slices of a sorted order out. Which sequences those are, and their order in
+an epoch, is left to `pipeline_tf`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+# What is left over in a bucket joins the next one if that pads it by no more than this share of a batch.
+MOST_ADDED: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """A batch of an epoch: a slice of all sequences in order of their buckets.
+
+    Attributes:
+        start: Where it begins.
+        size: Sequences in it.
+        length: The steps that each is padded to.
+    """
+
+    start: int
+    size: int
+    length: int
+
+
+def cut(sizes: Sequence[int], boundaries: Sequence[int], tokens: int) -> tuple[Slot, ...]:
+    """The batches of an epoch: each sequence in one of them, none with more than `tokens` steps.
+
+    A sequence longer than that is a batch of its own. What is left over when a bucket is cut joins the next
+    bucket where that costs little, so that nearly all batches of a length have the same size.
+
+    Args:
+        sizes: Sequences in each bucket.
+        boundaries: The steps that each bucket is padded to, rising.
+        tokens: The most steps of a batch, padding included.
+
+    Example:
+    >>> [(slot.size, slot.length) for slot in cut((5, 3), (10, 12), 40)]
+    [(4, 10), (3, 12), (1, 12)]
+    """
+    slots: list[Slot] = []
+    start = waiting = 0
+    for place, (size, length) in enumerate(zip(sizes, boundaries, strict=True)):
+        waiting += size
+        most = batch_size_of(length, tokens)
+        while waiting >= most:
+            slots.append(Slot(start=start, size=most, length=length))
+            start, waiting = start + most, waiting - most
+        if waiting and not _may_wait(waiting, place, boundaries, tokens):
+            slots.append(Slot(start=start, size=waiting, length=length))
+            start, waiting = start + waiting, 0
+    return tuple(slots)
+
+
+def batch_size_of(length: int, tokens: int) -> int:
+    """Sequences of a length in a batch of `tokens` steps: at least one."""
+    return max(1, tokens // length)
+
+
+def tokens_for(batch_size: int, sizes: Sequence[int], boundaries: Sequence[int]) -> int:
+    """The least steps of a batch that make no more batches than `batch_size` sequences in each would.
+
+    Example:
+    >>> tokens_for(4, (8, 8), (10, 30))
+    80
+    """
+    most = math.ceil(sum(sizes) / batch_size)
+    low, high = 1, batch_size * boundaries[-1]
+    while low < high:
+        middle = (low + high) // 2
+        if len(cut(sizes, boundaries, middle)) <= most:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _may_wait(num: int, place: int, boundaries: Sequence[int], tokens: int) -> bool:
+    if place + 1 == len(boundaries):
+        return False
+    return num * (boundaries[place + 1] - boundaries[place]) <= MOST_ADDED * tokens

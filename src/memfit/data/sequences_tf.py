@@ -1,0 +1,308 @@
+"""Lists, ragged tensors and padded arrays in one form: all steps of all sequences behind each other.
+
+This file finds out what has steps and what has one value a sequence, and that it fits together. Batches are
+left to `pipeline_tf`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from memfit.errors import UsageError
+
+Numbers = npt.NDArray[np.int64]
+INT32 = np.iinfo(np.int32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """A feature, label or weight with a value a step.
+
+    Attributes:
+        values: The steps of all sequences, `[steps, ...]`.
+        starts: Where each sequence begins in them.
+        lengths: Steps of each sequence.
+        width: The steps that all are padded to in `values`, or `None` if they are not.
+    """
+
+    values: Any
+    starts: Numbers
+    lengths: Numbers
+    width: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """A feature, label or weight with one value a sequence.
+
+    Attributes:
+        values: `[sequences, ...]`.
+    """
+
+    values: Any
+
+
+Leaf = Steps | Rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sequences:
+    """Sequences with their labels and weights, all of which fit together.
+
+    Attributes:
+        parts: `(x,)`, `(x, y)` or `(x, y, weights)`, made of dicts, tuples and leaves.
+        lengths: Steps of each sequence: of its longest feature.
+        step_bytes: The inputs of a step.
+    """
+
+    parts: tuple[Any, ...]
+    lengths: Numbers
+    step_bytes: int
+
+
+def read_sequences(
+    data: Any, *, padding_value: float | None, labels_per_step: bool | None = None
+) -> Sequences:
+    """Sequences as `memfit.batch_by_length` takes them, in one form.
+
+    Raises:
+        UsageError: If something is no sequence, or is not as long as the rest: with the index of the sample.
+    """
+    parts = data if isinstance(data, tuple) else (data,)
+    if not 1 <= len(parts) <= 3:
+        raise UsageError(f"data is x, (x, y) or (x, y, weights). Received: a tuple of {len(parts)}.")
+    x = _trimmed(_features(parts[0]), padding_value)
+    with_steps = [leaf for leaf in leaves(x) if isinstance(leaf, Steps)]
+    lengths: Numbers = np.max([leaf.lengths for leaf in with_steps], axis=0)
+    names = ("the label", "the weight")
+    others = [
+        mapped(partial(_beside, features=with_steps, per_step=labels_per_step, name=name), part)
+        for part, name in zip(parts[1:], names, strict=False)
+        if part is not None
+    ]
+    for part, name in zip([x, *others], ("x", "y", "weights"), strict=False):
+        for leaf in leaves(part):
+            if num_of(leaf) != len(lengths):
+                raise UsageError(
+                    f"{name} has {num_of(leaf):,} samples, but the sequences are {len(lengths):,}. Pass as "
+                    "many."
+                )
+    step_bytes = sum(_step_bytes(leaf.values) for leaf in with_steps)
+    return Sequences(parts=(x, *others), lengths=lengths, step_bytes=step_bytes)
+
+
+def leaves(part: Any) -> list[Any]:
+    """The leaves of dicts and tuples, in order. A list is a leaf: it holds sequences."""
+    found: list[Any] = []
+    mapped(found.append, part)
+    return found
+
+
+def mapped(function: Callable[[Any], Any], part: Any) -> Any:
+    """The same dicts and tuples with `function` applied to every leaf."""
+    if isinstance(part, dict):
+        return {name: mapped(function, part[name]) for name in part}
+    if isinstance(part, tuple):
+        return tuple(mapped(function, each) for each in part)
+    return function(part)
+
+
+def num_of(leaf: Leaf) -> int:
+    """Samples of a leaf."""
+    return len(leaf.lengths) if isinstance(leaf, Steps) else int(leaf.values.shape[0])
+
+
+def _features(x: Any) -> Any:
+    """Features; where none is ragged, arrays of the widest second axis are the padded sequences."""
+    found = mapped(_leaf, x)
+    if any(isinstance(leaf, Steps) for leaf in leaves(found)):
+        return found
+    width = max((leaf.values.shape[1] for leaf in leaves(found) if len(leaf.values.shape) > 1), default=0)
+    if not width:
+        raise UsageError(
+            "x has no steps: its samples are single numbers or text. Pass a list of sequences, a "
+            "tf.RaggedTensor, or an array [sequences, steps, ...]; turn text into numbers first."
+        )
+    return mapped(lambda leaf: _padded(leaf) if _width(leaf) == width else leaf, found)
+
+
+def _leaf(value: Any) -> Leaf:
+    if isinstance(value, tf.RaggedTensor):
+        if value.ragged_rank != 1:
+            raise UsageError(
+                f"a ragged tensor may be ragged over its steps alone. Received: "
+                f"ragged_rank={value.ragged_rank}. Make the others even: value.to_tensor()."
+            )
+        splits = value.row_splits.numpy().astype(np.int64)
+        return Steps(values=value.values, starts=splits[:-1], lengths=np.diff(splits))
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        value = list(value)
+    if isinstance(value, list):
+        return _from_list(value)
+    if not isinstance(value, (np.ndarray, tf.Tensor)) or not len(value.shape):
+        raise UsageError(
+            f"a feature or label is a list, an array, a tensor or a tf.RaggedTensor. Received: {value!r:.60} "
+            f"(a {type(value).__name__})."
+        )
+    return Rows(values=value)
+
+
+def _from_list(items: Sequence[Any]) -> Leaf:
+    if not items:
+        raise UsageError("there are no sequences: a list is empty. Pass at least one.")
+    if not isinstance(items[0], (list, tuple, np.ndarray, tf.Tensor)):
+        return Rows(values=_array(_checked_scalars(items)))
+    arrays = [_item(item, index) for index, item in enumerate(items)]
+    tail = next((array.shape[1:] for array in arrays if array.size), arrays[0].shape[1:])
+    for index, array in enumerate(arrays):
+        if not array.size:
+            arrays[index] = np.zeros((0, *tail), _kind(arrays))
+        elif array.shape[1:] != tail:
+            raise UsageError(
+                f"sample {index} has steps of the shape {array.shape[1:]}, but those before have {tail}. "
+                "All steps must have the same shape."
+            )
+    lengths: Numbers = np.array([len(array) for array in arrays], np.int64)
+    values = _array(np.concatenate(arrays))
+    return Steps(values=values, starts=np.cumsum(lengths) - lengths, lengths=lengths)
+
+
+def _item(item: Any, index: int) -> npt.NDArray[Any]:
+    try:
+        array = np.asarray(item)
+    except ValueError:  # Lists of different lengths within a sample.
+        array = np.asarray(None)
+    if not array.ndim or array.dtype == object:
+        raise UsageError(
+            f"sample {index} is not a sequence of steps of one shape. Received: {item!r:.60}. Mend it, or "
+            "leave it out."
+        )
+    return array
+
+
+def _kind(arrays: Sequence[npt.NDArray[Any]]) -> Any:
+    return next((array.dtype for array in arrays if array.size), arrays[0].dtype)
+
+
+def _checked_scalars(items: Sequence[Any]) -> npt.NDArray[Any]:
+    for index, item in enumerate(items):
+        if isinstance(item, (list, tuple, np.ndarray)) or item is None:
+            raise UsageError(
+                f"sample {index} is {item!r:.60}, but those before are single values. Pass either everywhere."
+            )
+    return np.asarray(items)
+
+
+def _array(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """As Keras takes it: its own float type, and small whole numbers in 4 bytes."""
+    if array.dtype == np.float64:
+        return array.astype(keras.config.floatx())
+    if array.dtype == np.int64 and (not array.size or INT32.min <= array.min() <= array.max() <= INT32.max):
+        return array.astype(np.int32)
+    return array
+
+
+def _width(leaf: Leaf) -> int | None:
+    return int(leaf.values.shape[1]) if isinstance(leaf, Rows) and len(leaf.values.shape) > 1 else None
+
+
+def _padded(leaf: Leaf) -> Steps:
+    """An array `[sequences, steps, ...]` as steps, none of them left out."""
+    num, width, *tail = (int(size) for size in leaf.values.shape)
+    is_tensor = isinstance(leaf.values, tf.Tensor)
+    values = tf.reshape(leaf.values, [-1, *tail]) if is_tensor else leaf.values.reshape(-1, *tail)
+    starts: Numbers = np.arange(num, dtype=np.int64) * width
+    return Steps(values=values, starts=starts, lengths=np.full(num, width, np.int64), width=width)
+
+
+def _trimmed(x: Any, padding_value: float | None) -> Any:
+    """Padded features without the padding in front and at the end that all of them have."""
+    padded = [leaf for leaf in leaves(x) if isinstance(leaf, Steps) and leaf.width is not None]
+    if padding_value is None or not padded:
+        return x
+    is_real = np.any([_is_real(leaf, padding_value) for leaf in padded], axis=0)
+    first = is_real.argmax(axis=1)
+    lengths = np.where(is_real.any(axis=1), is_real.shape[1] - is_real[:, ::-1].argmax(axis=1) - first, 0)
+    return mapped(
+        lambda leaf: (
+            replace(leaf, starts=leaf.starts + first, lengths=lengths)
+            if any(leaf is each for each in padded)
+            else leaf
+        ),
+        x,
+    )
+
+
+def _is_real(leaf: Steps, padding_value: float) -> npt.NDArray[np.bool_]:
+    differs = np.asarray(leaf.values) != padding_value
+    flat = differs.reshape(len(leaf.lengths), leaf.width or 0, -1)
+    return np.asarray(flat.any(axis=2))
+
+
+def _beside(value: Any, features: list[Steps], per_step: bool | None, name: str) -> Leaf:
+    """A label or weight: one a sequence, or one a step and then as long as a feature."""
+    leaf = _evened(_leaf(value)) if isinstance(value, list) else _leaf(value)
+    width = _width(leaf)
+    if width is not None and _has_steps(leaf, width, features, per_step, name):
+        padded = _padded(leaf)
+        model = next((each for each in features if each.width == width), None)
+        if model is not None:
+            leaf = replace(padded, starts=model.starts, lengths=model.lengths)
+        elif width >= max(each.lengths.max() for each in features):
+            leaf = replace(padded, lengths=features[0].lengths)
+        else:
+            leaf = padded
+    if isinstance(leaf, Steps):
+        _check_lengths(leaf, features, name)
+    elif per_step and name == "the label":
+        raise UsageError(
+            "labels_per_step=True was given, but a label has one value a sequence. Leave it out."
+        )
+    return leaf
+
+
+def _evened(leaf: Leaf) -> Leaf:
+    """A list of lists of one length is an array: a one-hot label, for example, has no steps."""
+    if isinstance(leaf, Rows) or leaf.lengths.min() != leaf.lengths.max():
+        return leaf
+    return Rows(values=leaf.values.reshape(len(leaf.lengths), -1, *leaf.values.shape[1:]))
+
+
+def _has_steps(leaf: Leaf, width: int, features: list[Steps], per_step: bool | None, name: str) -> bool:
+    if per_step is not None:
+        return per_step
+    is_even = all((each.lengths == width).all() for each in features)
+    longest = max(each.width or int(each.lengths.max()) for each in features)
+    if is_even or width != longest:
+        return is_even
+    if len(leaf.values.shape) > 2:
+        return True
+    raise UsageError(
+        f"{name} has {width} values a sample, and the longest input {width} steps: they may be a value a "
+        "step or not. Pass labels_per_step=True, or False."
+    )
+
+
+def _check_lengths(leaf: Steps, features: list[Steps], name: str) -> None:
+    if len(leaf.lengths) != len(features[0].lengths):
+        return  # Said elsewhere.
+    fits = np.any([leaf.lengths == each.lengths for each in features], axis=0)
+    if not fits.all():
+        index = int(np.argmin(fits))
+        raise UsageError(
+            f"{name} of sample {index} has {leaf.lengths[index]} steps, but its input has "
+            f"{' or '.join(str(each.lengths[index]) for each in features)}. Make them equal; labels that "
+            "have no steps of their own must all have one shape."
+        )
+
+
+def _step_bytes(values: Any) -> int:
+    return int(np.prod(values.shape[1:], dtype=np.int64)) * int(tf.as_dtype(values.dtype).size)
