@@ -279,10 +279,8 @@ def _evened(leaf: Leaf) -> Leaf:
 def _has_steps(leaf: Leaf, width: int, features: list[Steps], per_step: bool | None, name: str) -> bool:
     if per_step is not None:
         return per_step
-    is_even = all((each.lengths == width).all() for each in features)
-    longest = max(each.width or int(each.lengths.max()) for each in features)
-    if is_even or width != longest:
-        return is_even
+    if width != max(each.width or int(each.lengths.max()) for each in features):
+        return False
     if len(leaf.values.shape) > 2:
         return True
     raise UsageError(
