@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import depth, estimate, fit, meter, plan, rnn
+from benchmarks import data, depth, estimate, fit, meter, plan, rnn
 
 TARGETS = {
+    "data": data.main,
     "depth": depth.main,
     "estimate": estimate.main,
     "fit": fit.main,

@@ -19,6 +19,16 @@ OPTIONS = {
         "--loss",
         "--optimizer",
     ],
+    "lengths": [
+        "--batch-size",
+        "--buckets",
+        "--column",
+        "--help",
+        "--json",
+        "--limit",
+        "--step-bytes",
+        "--unit",
+    ],
     "facts": ["--help", "--json"],
     "report": ["--help"],
 }

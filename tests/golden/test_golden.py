@@ -17,9 +17,13 @@ from memfit.records import (
     EstimatedPart,
     Facts,
     Incident,
+    LengthBin,
+    LengthCut,
+    Lengths,
     Measurement,
     Meter,
     Outcome,
+    Padding,
     Plan,
     PlanChange,
     Reading,
@@ -142,6 +146,32 @@ RUN = Run(
     history={"loss": [4.5, 3.25]},
 )
 
+LENGTHS = Lengths(
+    source="column 'text' of train.csv",
+    is_sample=True,
+    num_sequences=10_000,
+    num_empty=3,
+    num_steps=240_000,
+    shortest=0,
+    longest=512,
+    step_bytes=4,
+    bins=(
+        LengthBin(shortest=0, longest=19, num_sequences=8_000),
+        LengthBin(shortest=20, longest=39, num_sequences=1_996),
+        LengthBin(shortest=40, longest=512, num_sequences=4),
+    ),
+    cuts=(
+        LengthCut(percent=50, length=12, num_longer=5_000, num_lost_steps=130_000, saved_bytes=20 * MIB),
+        LengthCut(percent=100, length=512, num_longer=0, num_lost_steps=0, saved_bytes=0),
+    ),
+    boundaries=(8, 16, 32, 512),
+    paddings=(
+        Padding(how="all padded to one length", num_steps=5_120_000),
+        Padding(how="batches by length, 4 lengths", num_steps=300_000),
+    ),
+    notes=("3 sequences are empty; batches pad them to the shortest length.",),
+)
+
 
 def shown(record: Record) -> str:
     file = io.StringIO()
@@ -176,13 +206,14 @@ def compare(name: str, text: str) -> None:
         ("estimate", ESTIMATE),
         ("plan", PLAN),
         ("run", RUN),
+        ("lengths", LENGTHS),
     ],
 )
 def test_records(name: str, record: Record) -> None:
     compare(name, shown(record))
 
 
-@pytest.mark.parametrize("command", ["", "demo", "estimate", "plan", "run", "facts", "report"])
+@pytest.mark.parametrize("command", ["", "demo", "estimate", "plan", "lengths", "run", "facts", "report"])
 def test_help(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     compare(f"help_{command or 'memfit'}", help_of(monkeypatch, command))
 

@@ -1,10 +1,13 @@
 """Laws that hold for all values."""
 
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memfit.data.buckets import best_boundaries, num_padded_steps
+from memfit.data.layout import lay_out
+from memfit.data.padding import num_random_steps
 from memfit.estimating.chunks import Chunks, rounded
 from memfit.measuring.noise import LogFilter
 from memfit.records import (
@@ -13,8 +16,12 @@ from memfit.records import (
     Estimate,
     EstimatedPart,
     Incident,
+    LengthBin,
+    LengthCut,
+    Lengths,
     Meter,
     Outcome,
+    Padding,
     Plan,
     PlanChange,
     Reading,
@@ -111,7 +118,30 @@ runs = st.builds(
 )
 
 
-@given(readings | budgets | requests | runs)
+bins = st.builds(LengthBin, shortest=counts, longest=counts, num_sequences=counts)
+cuts = st.builds(
+    LengthCut, percent=counts, length=counts, num_longer=counts, num_lost_steps=counts, saved_bytes=counts
+)
+paddings = st.builds(Padding, how=texts, num_steps=counts)
+lengths_records = st.builds(
+    Lengths,
+    source=texts,
+    is_sample=st.booleans(),
+    num_sequences=counts,
+    num_empty=counts,
+    num_steps=counts,
+    shortest=counts,
+    longest=counts,
+    step_bytes=counts,
+    bins=st.lists(bins, max_size=2).map(tuple),
+    cuts=st.lists(cuts, max_size=2).map(tuple),
+    boundaries=st.lists(counts).map(tuple),
+    paddings=st.lists(paddings, max_size=2).map(tuple),
+    notes=st.lists(texts).map(tuple),
+)
+
+
+@given(readings | budgets | requests | runs | lengths_records)
 def test_every_record_survives_json(record: Record) -> None:
     assert Record.from_json(record.to_json()) == record
 
@@ -177,3 +207,37 @@ def test_an_allocator_counts_no_less_than_is_held_and_gets_all_back(requests: li
             chunks.give_back(start)
     assert chunks.held_bytes == 0
     assert chunks.take(2**28) == 0
+
+
+length_counts = st.dictionaries(st.integers(0, 60), st.integers(1, 30), min_size=1, max_size=9)
+
+
+@given(length_counts, st.integers(1, 7))
+def test_the_boundaries_are_the_best_of_all(counts: dict[int, int], num_buckets: int) -> None:
+    found = best_boundaries(counts, num_buckets)
+    *inner, last = sorted({max(1, length) for length in counts})
+    every = (some for num in range(num_buckets) for some in combinations(inner, num))
+    assert num_padded_steps(counts, found) == min(num_padded_steps(counts, (*some, last)) for some in every)
+    assert len(found) <= num_buckets
+    assert list(found) == sorted(set(found))
+
+
+@given(length_counts, st.integers(1, 7), st.integers(1, 500))
+def test_every_sequence_falls_in_one_batch_that_is_long_enough(
+    counts: dict[int, int], num_buckets: int, tokens: int
+) -> None:
+    layout = lay_out(counts, buckets=num_buckets, tokens=tokens, batch_size=None, longer="error")
+    in_order = sorted(length for length, num in counts.items() for _ in range(num))
+    position = 0
+    for slot in layout.slots:
+        assert slot.start == position
+        assert slot.size * slot.length <= tokens or slot.size == 1
+        assert max(in_order[position : position + slot.size]) <= slot.length
+        position += slot.size
+    assert position == len(in_order)
+
+
+@given(length_counts, st.integers(1, 40))
+def test_random_batches_are_never_shorter_than_their_sequences(counts: dict[int, int], size: int) -> None:
+    num, steps = sum(counts.values()), sum(length * num for length, num in counts.items())
+    assert steps <= num_random_steps(counts, size) <= num * max(counts)

@@ -14,10 +14,10 @@ import textwrap
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
-from memfit.cli import demo, estimate, facts, plan, report, run
+from memfit.cli import demo, estimate, facts, lengths, plan, report, run
 from memfit.errors import MemfitError
 
-COMMANDS: Final = (demo, run, estimate, plan, facts, report)
+COMMANDS: Final = (demo, run, estimate, plan, lengths, facts, report)
 
 DESCRIPTION: Final = "Trains any Keras model in the memory you have."
 EXAMPLES: Final = """\
@@ -26,6 +26,7 @@ examples:
   memfit run --budget 2GiB train.py --lr 0.1    an unmodified script under a real limit
   memfit estimate train.py:make_model           what a training step will take, before it is run
   memfit plan train.py:make_model --budget 2GiB the fastest way to train within a budget
+  memfit lengths train.csv --column text        how long sequences are, and what padding costs
   memfit facts                                  devices, allocator, limits, versions
 
 exit codes: 0 fine, 1 error, 2 usage, 3 does not fit; 'run' returns the script's own

@@ -65,17 +65,27 @@ def load(place: str) -> Made:
     Raises:
         UsageError: If there is no such function, or it returns something else than a model.
     """
+    from memfit.cli.factory_tf import as_made
+
+    return as_made(call(place), place)
+
+
+def call(place: str) -> Any:
+    """Whatever the function at a place returns.
+
+    Raises:
+        UsageError: If there is no such function, or it fails, or trains.
+    """
     where, _, name = place.rpartition(":")
     if not where or not name.isidentifier():
         raise UsageError(
             f"{place!r} does not name a function. Say which one returns the model: train.py:make_model"
         )
-    from memfit.cli.factory_tf import as_made, not_training
+    from memfit.cli.factory_tf import not_training
 
     with not_training(place):
         module = _imported(where)
-        made = _called(_found(module, where, name), place)
-    return as_made(made, place)
+        return _called(_found(module, where, name), place)
 
 
 def _imported(where: str) -> ModuleType:

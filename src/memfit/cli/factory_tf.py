@@ -59,3 +59,10 @@ def _in_words(value: Any) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(type(each).__name__ for each in value)})"
     return "nothing" if value is None else f"a {type(value).__name__}"
+
+
+def data_of(returned: Any) -> Any:
+    """The data alone of what a function returned: data, or a model and its data."""
+    if not (isinstance(returned, tuple) and returned and isinstance(returned[0], keras.Model)):
+        return returned
+    return returned[1] if len(returned) == 2 else returned[1:]

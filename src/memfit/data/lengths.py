@@ -21,7 +21,6 @@ from memfit.records import LengthBin, LengthCut, Lengths, Padding
 
 PERCENTS: Final = (50, 75, 90, 95, 99, 100)
 NUM_BINS: Final = 12
-LIMIT: Final = 100_000
 # An int32 id: what a step of text or of plain lists becomes, unless something else is said.
 ID_BYTES: Final = 4
 
@@ -35,7 +34,7 @@ def lengths(
     batch_size: int = 32,
     step_bytes: int | None = None,
     padding_value: float | None = 0,
-    limit: int | None = LIMIT,
+    limit: int | None = None,
 ) -> Lengths:
     """How long sequences are, in one pass over them, and what padding them costs.
 
@@ -51,7 +50,8 @@ def lengths(
         step_bytes: Bytes of a step, to say what a maximum length saves; `None` for those of the inputs, or
             4, an int32 id, for text and lists.
         padding_value: What a padded array is padded with, in front or at the end; `None` if it is not padded.
-        limit: The most elements that are read of a `tf.data` set or sequences of a file; `None` for all.
+        limit: The most sequences of a file or elements of a `tf.data` set that are read. `None`: a file
+            whole, and the first 100,000 elements of a set, which may have no end.
 
     Returns:
         A `Lengths`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import tensorflow as tf
@@ -15,11 +15,14 @@ from memfit.data.sequences_tf import read_sequences
 from memfit.errors import UsageError
 from memfit.records import Padding
 
+# A set may have no end, so reading it needs one.
+MOST_ELEMENTS: Final = 100_000
+
 
 def read_lengths(data: Any, *, limit: int | None, padding_value: float | None) -> Found:
     """The lengths of what `memfit.lengths` takes, beside files and plain lists."""
     if isinstance(data, tf.data.Dataset):
-        return _read_set(data, limit, padding_value)
+        return _read_set(data, limit or MOST_ELEMENTS, padding_value)
     x = data[0] if isinstance(data, tuple) else data
     if isinstance(x, (np.ndarray, tf.Tensor)) and len(x.shape) == 1 and x.dtype != object:
         numbers = np.asarray(x)
@@ -68,7 +71,7 @@ def _check_numbers(numbers: Any) -> None:
         check_length(numbers[index], f"sample {index}")
 
 
-def _read_set(dataset: tf.data.Dataset, limit: int | None, padding_value: float | None) -> Found:
+def _read_set(dataset: tf.data.Dataset, limit: int, padding_value: float | None) -> Found:
     counts: Counter[int] = Counter()
     num_elements = num_steps = step_bytes = 0
     is_sample = False

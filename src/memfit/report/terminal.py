@@ -16,6 +16,7 @@ from memfit.records import (
     Estimate,
     EstimatedPart,
     Facts,
+    Lengths,
     Measurement,
     Meter,
     Plan,
@@ -27,6 +28,7 @@ from memfit.units import format_bytes, format_seconds
 
 Row = tuple[str, str]
 NUM_PARTS_SHOWN: Final = 12
+BAR_WIDTH: Final = 40
 
 
 @singledispatch
@@ -150,6 +152,60 @@ def _(run: Run) -> RenderableType:
     rows += [(name, f"{values[0]:.4g} to {values[-1]:.4g}") for name, values in _curves(run) if values]
     rows += [(f"step {each.step}", f"{each.what} {each.action}") for each in run.incidents]
     return _table(rows)
+
+
+@render.register
+def _(lengths: Lengths) -> RenderableType:
+    rows = [
+        ("read", lengths.source + (", its beginning" if lengths.is_sample else "")),
+        ("sequences", f"{lengths.num_sequences:,}"),
+        ("steps", f"{lengths.num_steps:,}, {lengths.num_steps / lengths.num_sequences:.1f} a sequence"),
+        ("length", f"{lengths.shortest:,} to {lengths.longest:,}"),
+    ]
+    notes = [("pad to", " ".join(f"{boundary:,}" for boundary in lengths.boundaries))]
+    notes += [("note", note) for note in lengths.notes]
+    tables = (_table(rows), _histogram(lengths), _paddings(lengths), _cuts(lengths))
+    return Group(*(part for table in tables for part in (table, Text())), _table(notes))
+
+
+def _histogram(lengths: Lengths) -> Table:
+    table = _columns("length", "sequences", "")
+    most = max(each.num_sequences for each in lengths.bins)
+    for each in lengths.bins:
+        only = each.shortest == each.longest
+        bar = "█" * -(-BAR_WIDTH * each.num_sequences // most)
+        name = f"{each.shortest:,}" if only else f"{each.shortest:,} to {each.longest:,}"
+        table.add_row(name, f"{each.num_sequences:,}", bar)
+    return table
+
+
+def _paddings(lengths: Lengths) -> Table:
+    table = _columns("an epoch", "steps", "padding")
+    for each in lengths.paddings:
+        padding = each.num_steps - lengths.num_steps
+        table.add_row(each.how, f"{each.num_steps:,}", _share(padding, each.num_steps))
+    return table
+
+
+def _cuts(lengths: Lengths) -> Table:
+    table = _columns("maximum length", "steps", "sequences cut", "steps lost", "inputs save")
+    for each in lengths.cuts:
+        table.add_row(
+            f"{each.percent}% are no longer",
+            f"{each.length:,}",
+            f"{each.num_longer:,}",
+            _share(each.num_lost_steps, lengths.num_steps),
+            _bytes(each.saved_bytes),
+        )
+    return table
+
+
+def _columns(*names: str) -> Table:
+    """A table with headers; numbers, which is all but the first and a nameless column, on the right."""
+    table = Table(*names, box=None, pad_edge=False, header_style="bold")
+    for column, name in zip(table.columns[1:], names[1:], strict=True):
+        column.justify = "right" if name else "left"
+    return table
 
 
 def _curves(run: Run) -> list[tuple[str, list[float]]]:

@@ -1,0 +1,136 @@
+"""Batches by length: how many steps an epoch has, padding included, and how soon the best lengths are found.
+
+    make bench TARGET=data                       everything
+    make bench TARGET="data padding"             one table: padding, search, epoch
+
+Padding: 20,000 sequences of three distributions, batches of 64, 16 lengths, against random batches that are
+padded to their longest. Both sides are counted in the batches themselves, not computed. Search: 1,000,000
+lengths. Epoch: a pass over the batches of 20,000 sequences, against the same sequences padded to the longest
+and cut into batches by Keras's way with arrays, `from_tensor_slices(...).shuffle(...).batch(...)`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import memfit
+from memfit.data.buckets import best_boundaries
+
+NUM_SEQUENCES, BATCH_SIZE, NUM_BUCKETS = 20_000, 64, 16
+LONGEST = 512
+# What is to be reached: steps of random batches over those of batches by length.
+TARGETS = {"log-normal": 3.5, "uniform": 1.8, "exponential": 3.5}
+
+
+def draw(name: str, num: int) -> Any:
+    """Lengths of a distribution."""
+    import numpy as np
+
+    random = np.random.default_rng(0)
+    ways: dict[str, Callable[[], Any]] = {
+        "log-normal": lambda: np.minimum(random.lognormal(4, 0.7, num), LONGEST),
+        "uniform": lambda: random.integers(1, 1001, num),
+        "exponential": lambda: np.minimum(random.exponential(60, num), LONGEST),
+    }
+    return np.maximum(1, ways[name]().astype(int))
+
+
+def count_random_steps(lengths: Any) -> int:
+    """Steps of an epoch of random batches, each padded to its longest."""
+    import numpy as np
+
+    order = np.random.default_rng(1).permutation(lengths)
+    batches = [order[start : start + BATCH_SIZE] for start in range(0, len(order), BATCH_SIZE)]
+    return sum(len(batch) * int(batch.max()) for batch in batches)
+
+
+def show_padding() -> None:
+    """Steps of an epoch, and shapes, by distribution."""
+    import numpy as np
+
+    for name, target in TARGETS.items():
+        lengths = draw(name, NUM_SEQUENCES)
+        sequences = [np.ones(length, np.int32) for length in lengths]
+        shapes: Counter[tuple[int, int]] = Counter()
+        batches = memfit.batch_by_length(
+            (sequences, np.arange(len(lengths))), batch_size=BATCH_SIZE, buckets=NUM_BUCKETS, tell=None
+        )
+        seen = []
+        for x, y in batches:
+            shapes[tuple(x.shape)] += 1
+            seen.append(y.numpy())
+        assert np.array_equal(np.sort(np.concatenate(seen)), np.arange(len(lengths)))
+        real, before = int(lengths.sum()), count_random_steps(lengths)
+        after = sum(size * length * num for (size, length), num in shapes.items())
+        largest = max(size * length for size, length in shapes)
+        print(
+            f"{name:12} {before:>11,} steps, {1 - real / before:5.1%} padding; by length {after:>10,} steps, "
+            f"{1 - real / after:5.1%} padding: {before / after:4.2f}x fewer of all, "
+            f"{(before - real) / (after - real):5.1f}x fewer padded (asked for: {target}x); {len(shapes)} "
+            f"shapes, {sum(shapes.values())} batches, the largest {largest:,} steps",
+            flush=True,
+        )
+
+
+def show_search() -> None:
+    """Seconds to find the best lengths for 1,000,000 sequences."""
+    import numpy as np
+
+    random = np.random.default_rng(0)
+    many = {
+        "log-normal": draw("log-normal", 1_000_000),
+        "log-normal, up to 10,000": np.maximum(
+            1, random.lognormal(6, 1, 1_000_000).astype(int).clip(max=10_000)
+        ),
+        "uniform to 100,000": random.integers(1, 100_001, 1_000_000),
+    }
+    for name, lengths in many.items():
+        start = time.perf_counter()
+        values, counts = np.unique(lengths, return_counts=True)
+        best_boundaries(dict(zip(values.tolist(), counts.tolist(), strict=True)), NUM_BUCKETS)
+        seconds = time.perf_counter() - start
+        print(f"{name:26} {len(values):>7,} different lengths, {seconds:5.2f} s", flush=True)
+
+
+def show_epoch() -> None:
+    """Seconds of a pass without a model."""
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    lengths = draw("log-normal", NUM_SEQUENCES)
+    sequences = [np.ones(length, np.int32) for length in lengths]
+    labels = np.arange(len(lengths))
+    padded = keras.utils.pad_sequences(sequences, padding="post")
+    sets = {
+        "padded to the longest": tf.data.Dataset.from_tensor_slices((padded, labels))
+        .shuffle(len(labels), seed=1)
+        .batch(BATCH_SIZE)
+        .prefetch(tf.data.AUTOTUNE),
+        "by length": memfit.batch_by_length((sequences, labels), batch_size=BATCH_SIZE, tell=None),
+    }
+    for name, batches in sets.items():
+        for _ in batches:
+            pass
+        passes = []
+        for _ in range(3):
+            start = time.perf_counter()
+            num = sum(1 for _ in batches)
+            passes.append(time.perf_counter() - start)
+        print(f"{name:22} {min(passes):5.2f} s a pass of {num} batches", flush=True)
+
+
+TABLES: dict[str, Callable[[], None]] = {
+    "padding": show_padding,
+    "search": show_search,
+    "epoch": show_epoch,
+}
+
+
+def main(names: Sequence[str] = ()) -> None:
+    """Prints all tables, or those named."""
+    for name in names or TABLES:
+        TABLES[name]()
