@@ -1,12 +1,13 @@
 """Batches by length: how many steps an epoch has, padding included, and how soon the best lengths are found.
 
     make bench TARGET=data                       everything
-    make bench TARGET="data padding"             one table: padding, search, epoch
+    make bench TARGET="data padding"             one table: padding, search, epoch, peaks or text
 
 Padding: 20,000 sequences of three distributions, batches of 64, 16 lengths, against random batches that are
 padded to their longest. Both sides are counted in the batches themselves, not computed. Search: 1,000,000
 lengths. Epoch: a pass over the batches of 20,000 sequences, against the same sequences padded to the longest
-and cut into batches by Keras's way with arrays, `from_tensor_slices(...).shuffle(...).batch(...)`.
+and cut into batches by `from_tensor_slices(...).shuffle(...).batch(...)`. Peaks: a training step of an
+LSTM(128) on every shape of an epoch, under one number of steps a batch. Text: see `data_text`.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import memfit
+from benchmarks import data_text
 from memfit.data.buckets import best_boundaries
+from memfit.units import format_bytes
 
 NUM_SEQUENCES, BATCH_SIZE, NUM_BUCKETS = 20_000, 64, 16
-LONGEST = 512
+LONGEST, NUM_REPEATS = 512, 6
 # What is to be reached: steps of random batches over those of batches by length.
 TARGETS = {"log-normal": 3.5, "uniform": 1.8, "exponential": 3.5}
 
@@ -123,10 +126,72 @@ def show_epoch() -> None:
         print(f"{name:22} {min(passes):5.2f} s a pass of {num} batches", flush=True)
 
 
+def measure_peaks() -> list[tuple[int, int, int, int]]:
+    """Batches of each shape, and the peak of a training step on it, in this (fresh) process."""
+    import keras
+    import numpy as np
+
+    keras.utils.set_random_seed(0)
+    lengths = draw("log-normal", NUM_SEQUENCES)
+    sequences = [np.ones(length, np.int32) for length in lengths]
+    layers = [
+        keras.layers.Embedding(1_000, 128, mask_zero=True),
+        keras.layers.LSTM(128),
+        keras.layers.Dense(1),
+    ]
+    model = keras.Sequential(layers)
+    model.compile("adam", "mse")
+    batches = memfit.batch_by_length(
+        (sequences, np.zeros(len(lengths), np.float32)), batch_size=BATCH_SIZE, buckets=NUM_BUCKETS, tell=None
+    )
+    examples = {tuple(x.shape): (x, y) for x, y in batches}
+    counts = Counter(tuple(x.shape) for x, _ in batches)
+    peaks: dict[Any, list[int]] = {shape: [] for shape in examples}
+    for _ in range(NUM_REPEATS):
+        for shape, (x, y) in examples.items():
+            before = memfit.read_memory().fullest_device()
+            memfit.reset_peak()
+            model.train_on_batch(x, y)
+            after = memfit.read_memory().fullest_device()
+            assert before is not None
+            assert after is not None
+            peaks[shape].append(after.peak_bytes - before.current_bytes)
+    # The first time, TensorFlow traces and builds.
+    return [(*shape, counts[shape], sorted(each[1:])[NUM_REPEATS // 2 - 1]) for shape, each in peaks.items()]
+
+
+def show_peaks() -> None:
+    """How far the peaks of an epoch's batches lie apart, beside what is always there."""
+    rows = memfit.measure(measure_peaks, timeout_seconds=900).value
+    usual = sorted(peak for _, _, num, peak in rows for _ in range(num))
+    middle = usual[len(usual) // 2]
+    for size, length, num, peak in sorted(rows, key=lambda row: row[1]):
+        shape = f"[{size:3}, {length:3}] {size * length:6,} steps"
+        print(f"{num:4} batches {shape} {peak:>12,} bytes {peak / middle:5.2f}")
+    inside = sum(0.9 <= peak / middle <= 1.1 for peak in usual)
+    print(f"{inside} of {len(usual)} batches are within 10% of {middle:,} bytes", flush=True)
+
+
+def show_text() -> None:
+    """An LSTM classifier of real text: time of an epoch, peak, accuracy."""
+    for way, num_seeds in data_text.WAYS.items():
+        runs = []
+        for seed in range(num_seeds):
+            measured = memfit.measure(data_text.train, way, seed, timeout_seconds=1800)
+            assert measured.outcome is memfit.Outcome.OK, measured.reason
+            runs.append(measured.value)
+        seconds = sorted(run["seconds"] for run in runs)[num_seeds // 2]
+        peak = format_bytes(max(run["peak_bytes"] for run in runs))
+        accuracies = ", ".join(f"{run['accuracy']:.3f}" for run in runs)
+        print(f"{way:22} {seconds:6.2f} s an epoch, peak {peak:>9}, accuracies {accuracies}", flush=True)
+
+
 TABLES: dict[str, Callable[[], None]] = {
     "padding": show_padding,
     "search": show_search,
     "epoch": show_epoch,
+    "peaks": show_peaks,
+    "text": show_text,
 }
 
 

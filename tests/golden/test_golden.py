@@ -169,7 +169,7 @@ LENGTHS = Lengths(
         Padding(how="all padded to one length", num_steps=5_120_000),
         Padding(how="batches by length, 4 lengths", num_steps=300_000),
     ),
-    notes=("3 sequences are empty; batches pad them to the shortest length.",),
+    notes=("empty sequences, which batches pad to the shortest length: 3.",),
 )
 
 

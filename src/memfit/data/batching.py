@@ -69,7 +69,7 @@ def tokens_for(batch_size: int, sizes: Sequence[int], boundaries: Sequence[int])
 
     Example:
     >>> tokens_for(4, (8, 8), (10, 30))
-    80
+    90
     """
     most = math.ceil(sum(sizes) / batch_size)
     low, high = 1, batch_size * boundaries[-1]

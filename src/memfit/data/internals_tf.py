@@ -1,10 +1,15 @@
-"""The private names of `tf.data` that are used here: how a set is made of others."""
+"""The private names of TensorFlow and Keras that are used here: how sets and models are made of others."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import tensorflow as tf
+
+
+def all_layers(model: Any) -> list[Any]:
+    """All layers of a model, those inside of others included."""
+    return list(model._flatten_layers())
 
 
 def is_batched(dataset: tf.data.Dataset) -> bool:

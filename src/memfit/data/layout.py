@@ -100,14 +100,14 @@ def in_words(layout: Layout, counts: Mapping[int, int]) -> str:
     )
     alone = sum(count for length, count in kept.items() if length > layout.tokens)
     if alone:
-        text += f" {alone:,} longer than that are batches of their own."
+        text += f" Longer than that, and batches of their own: {alone:,}."
     lost = sum(length * count for length, count in counts.items()) - num_steps
     if most is not None and lost:
         cut_off = sum(count for length, count in counts.items() if length > most)
         share = lost / (lost + num_steps)
-        text += f" {cut_off:,} were cut to {most:,} steps: {lost:,} steps, {share:.1%}, are lost."
+        text += f" Cut to {most:,} steps: {cut_off:,}, which loses {lost:,} steps, {share:.1%}."
     if counts.get(0):
-        text += f" {counts[0]:,} are empty: padding alone."
+        text += f" Empty, and padding alone: {counts[0]:,}."
     return text
 
 

@@ -9,7 +9,7 @@ import math
 import os
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Final
 
@@ -128,7 +128,7 @@ def quantile(counts: Mapping[int, int], percent: int) -> int:
     return list(counts)[bisect_left(totals, math.ceil(totals[-1] * percent / 100))]
 
 
-def _count(sequences: Iterable[Any], unit: str) -> Counter[int]:
+def _count(sequences: Sequence[Any], unit: str) -> Counter[int]:
     counts: Counter[int] = Counter()
     for index, sequence in enumerate(sequences):
         if isinstance(sequence, str):
@@ -137,6 +137,8 @@ def _count(sequences: Iterable[Any], unit: str) -> Counter[int]:
             counts[text_length(sequence, unit, f"sample {index}")] += 1
         elif isinstance(sequence, (list, tuple)):
             counts[len(sequence)] += 1
+        elif index and isinstance(sequences[0], (str, list, tuple)):
+            raise UsageError(f"sample {index} is {sequence}, not a sequence. Mend it, or leave it out.")
         else:
             counts[check_length(sequence, f"sample {index}")] += 1
     return counts
@@ -190,7 +192,7 @@ def _round_width(least: float) -> int:
 def _notes(found: Found, counts: Mapping[int, int], num: int) -> tuple[str, ...]:
     notes = list(found.notes)
     if counts.get(0):
-        notes.append(f"{counts[0]:,} sequences are empty; batches pad them to the shortest length.")
+        notes.append(f"empty sequences, which batches pad to the shortest length: {counts[0]:,}.")
     if found.is_sample:
         notes.append(f"reading stopped after {num:,} sequences; there may be longer ones.")
     longest, usual = list(counts)[-1], quantile(counts, 99)

@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 
+from memfit.data.internals_tf import all_layers
 from memfit.errors import MemfitWarning, UsageError
 
 
@@ -16,7 +17,7 @@ def padding_value_of(model: Any) -> float:
     Raises:
         UsageError: If its layers differ in it.
     """
-    layers = list(model._flatten_layers())
+    layers = all_layers(model)
     masking = {float(layer.mask_value) for layer in layers if isinstance(layer, keras.layers.Masking)}
     embedding = {0.0 for layer in layers if isinstance(layer, keras.layers.Embedding) and layer.mask_zero}
     values = masking | embedding

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from memfit.data.sequences_tf import Rows, Sequences, Steps, leaves, mapped
+from memfit.data.sequences_tf import Rows, Sequences, Steps, leaves, mapped, padding_values
 from memfit.errors import UsageError
 
 
@@ -28,7 +28,7 @@ def with_weights(found: Sequences) -> tuple[Any, ...]:
 
 def as_tensors(parts: tuple[Any, ...], padding_value: Any) -> tuple[Any, ...]:
     """Leaves as dicts of tensors that `tf.data` can carry."""
-    values = iter(_padding_values(parts[0], padding_value))
+    values = iter(padding_values(parts[0], padding_value))
     x = mapped(lambda leaf: _tensors(leaf, next(values)), parts[0])
     return x, *(mapped(lambda leaf: _tensors(leaf, 0.0), part) for part in parts[1:])
 
@@ -80,16 +80,6 @@ def _padding(dtype: tf.DType, value: float) -> tf.Tensor:
     if dtype.is_integer and value != int(value):
         raise UsageError(f"a whole-numbered feature cannot be padded with {value}. Pass padding_value=0.")
     return tf.cast(value, dtype)
-
-
-def _padding_values(x: Any, padding_value: Any) -> list[float]:
-    given = leaves(padding_value)
-    num = len(leaves(x))
-    if len(given) not in (1, num):
-        raise UsageError(
-            f"padding_value has {len(given)} values for {num} features. Pass one, or one for each."
-        )
-    return [float(value) for value in (given * num if len(given) == 1 else given)]
 
 
 def _ones(label: Steps | Rows) -> Steps | Rows:

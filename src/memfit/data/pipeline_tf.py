@@ -84,8 +84,7 @@ def batch_by_length(
             padding_value=padding_value,
             tell=say,
         )
-    trimmed_value = padding_value if isinstance(padding_value, (int, float)) else 0.0
-    found = read_sequences(data, padding_value=trimmed_value, labels_per_step=labels_per_step)
+    found = read_sequences(data, padding_value=padding_value, labels_per_step=labels_per_step)
     counts = Counter(cast("list[int]", found.lengths.tolist()))
     layout = lay_out(counts, buckets=buckets, tokens=tokens, batch_size=batch_size, longer=longer)
     if longer == "error" and not isinstance(buckets, int):

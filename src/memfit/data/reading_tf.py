@@ -24,6 +24,8 @@ def read_lengths(data: Any, *, limit: int | None, padding_value: float | None) -
     if isinstance(data, tf.data.Dataset):
         return _read_set(data, limit or MOST_ELEMENTS, padding_value)
     x = data[0] if isinstance(data, tuple) else data
+    if isinstance(x, list) and x and isinstance(x[0], np.number):
+        x = np.asarray(x)
     if isinstance(x, (np.ndarray, tf.Tensor)) and len(x.shape) == 1 and x.dtype != object:
         numbers = np.asarray(x)
         _check_numbers(numbers)

@@ -68,9 +68,7 @@ class Sequences:
     step_bytes: int
 
 
-def read_sequences(
-    data: Any, *, padding_value: float | None, labels_per_step: bool | None = None
-) -> Sequences:
+def read_sequences(data: Any, *, padding_value: Any, labels_per_step: bool | None = None) -> Sequences:
     """Sequences as `memfit.batch_by_length` takes them, in one form.
 
     Raises:
@@ -113,6 +111,20 @@ def mapped(function: Callable[[Any], Any], part: Any) -> Any:
     if isinstance(part, tuple):
         return tuple(mapped(function, each) for each in part)
     return function(part)
+
+
+def padding_values(x: Any, padding_value: Any) -> list[float]:
+    """What each feature is padded with, from one value or one for each of them.
+
+    Raises:
+        UsageError: If there are more or fewer.
+    """
+    given, num = leaves(padding_value), len(leaves(x))
+    if len(given) not in (1, num):
+        raise UsageError(
+            f"padding_value has {len(given)} values for {num} features. Pass one, or one for each."
+        )
+    return [float(value) for value in (given * num if len(given) == 1 else given)]
 
 
 def num_of(leaf: Leaf) -> int:
@@ -223,22 +235,25 @@ def _padded(leaf: Leaf) -> Steps:
     return Steps(values=values, starts=starts, lengths=np.full(num, width, np.int64), width=width)
 
 
-def _trimmed(x: Any, padding_value: float | None) -> Any:
+def _trimmed(x: Any, padding_value: Any) -> Any:
     """Padded features without the padding in front and at the end that all of them have."""
-    padded = [leaf for leaf in leaves(x) if isinstance(leaf, Steps) and leaf.width is not None]
-    if padding_value is None or not padded:
+    if padding_value is None or not any(_is_padded(leaf) for leaf in leaves(x)):
         return x
-    is_real = np.any([_is_real(leaf, padding_value) for leaf in padded], axis=0)
+    values = zip(leaves(x), padding_values(x, padding_value), strict=True)
+    is_real = np.any([_is_real(leaf, value) for leaf, value in values if _is_padded(leaf)], axis=0)
     first = is_real.argmax(axis=1)
     lengths = np.where(is_real.any(axis=1), is_real.shape[1] - is_real[:, ::-1].argmax(axis=1) - first, 0)
-    return mapped(
-        lambda leaf: (
-            replace(leaf, starts=leaf.starts + first, lengths=lengths)
-            if any(leaf is each for each in padded)
-            else leaf
-        ),
-        x,
-    )
+
+    def trimmed(leaf: Leaf) -> Leaf:
+        if not isinstance(leaf, Steps) or not _is_padded(leaf):
+            return leaf
+        return replace(leaf, starts=leaf.starts + first, lengths=lengths)
+
+    return mapped(trimmed, x)
+
+
+def _is_padded(leaf: Leaf) -> bool:
+    return isinstance(leaf, Steps) and leaf.width is not None
 
 
 def _is_real(leaf: Steps, padding_value: float) -> npt.NDArray[np.bool_]:

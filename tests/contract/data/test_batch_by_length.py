@@ -54,6 +54,9 @@ FORMS: dict[str, Callable[[Any, Any], Any]] = {
     "ragged": lambda x, y: (tf.ragged.constant(x, tf.int32, ragged_rank=1), y),
     "padded": lambda x, y: (keras.utils.pad_sequences(x), y),
     "tf.data": as_generator,
+    "slices": lambda x, y: tf.data.Dataset.from_tensor_slices(
+        (tf.ragged.constant(x, tf.int32, ragged_rank=1), y)
+    ),
 }
 lists_of_lengths = st.lists(st.integers(0, 40), min_size=1, max_size=60).filter(any)
 
@@ -78,7 +81,7 @@ def test_every_sequence_is_seen_once_an_epoch_with_its_own_label(
         assert all(x.size <= tokens or len(x) == 1 for x, _ in found)
         if isinstance(buckets, int):
             assert len({x.shape[1] for x, _ in found}) <= buckets
-    if form != "tf.data":
+    if form not in ("tf.data", "slices"):
         assert int(batches.cardinality()) == len(found)
 
 
@@ -158,6 +161,14 @@ def test_padded_arrays_are_freed_of_padding_on_both_sides() -> None:
     assert labels.tolist() == [[50, 60, 0], [70, 0, 0], [80, 0, 90]]
 
 
+def test_padded_features_with_paddings_of_their_own() -> None:
+    x = {"a": np.array([[1, 2, 0], [3, 0, 0]]), "b": np.array([[7.0, -1, -1], [8, -1, -1]])}
+    data = (x, np.array([1, 2]))
+    ((inputs, _),) = arrays(quiet(data, buckets=1, shuffle=False, padding_value={"a": 0, "b": -1}))
+    assert inputs["a"].tolist() == [[1, 2], [3, 0]]
+    assert inputs["b"].tolist() == [[7, -1], [8, -1]]
+
+
 @pytest.mark.parametrize("form", ["lists", "tf.data"])
 def test_longer_than_the_last_boundary(form: str) -> None:
     data = FORMS[form](*numbered([2, 9, 3]))
@@ -166,7 +177,7 @@ def test_longer_than_the_last_boundary(form: str) -> None:
     told: list[str] = []
     cut = memfit.batch_by_length(data, buckets=[4], batch_size=2, longer="truncate", tell=told.append)
     assert sorted(int((row != 0).sum()) for x, _ in arrays(cut) for row in x) == [2, 3, 4]
-    assert "1 were cut to 4 steps: 5 steps" in told[0]
+    assert "Cut to 4 steps: 1, which loses 5 steps" in told[0]
     with pytest.raises((memfit.UsageError, tf.errors.InvalidArgumentError), match=r"(?s)sample.*1.*has.*9"):
         arrays(quiet(data, buckets=[4], batch_size=2, longer="error"))
 
@@ -176,7 +187,7 @@ def test_a_giant_is_a_batch_of_its_own_and_said() -> None:
     data = numbered([3] * 20 + [5000])
     found = arrays(memfit.batch_by_length(data, tokens=12, tell=told.append))
     assert sorted({x.shape for x, _ in found}) == [(1, 5000), (4, 3)]
-    assert "1 longer than that are batches of their own" in told[0]
+    assert "Longer than that, and batches of their own: 1." in told[0]
 
 
 CASES: dict[str, tuple[Any, dict[str, Any], str]] = {
@@ -252,6 +263,42 @@ def test_padding_changes_no_result() -> None:
     for inputs, labels in arrays(quiet((x, y), buckets=2, tokens=30)):
         for output, label in zip(model.predict(inputs, verbose=0), labels, strict=True):
             np.testing.assert_allclose(output, alone[int(label)], rtol=1e-4, atol=1e-6)
+
+
+PER_STEP = ([[1, 2, 3], [4], [5, 6]], [[3.0, 1, 2], [5], [4, 1]])
+
+
+@pytest.mark.parametrize("is_masked", [True, False])
+def test_the_loss_is_the_mean_over_real_steps(is_masked: bool) -> None:
+    keras.utils.set_random_seed(1)
+    embedding = keras.layers.Embedding(10, 4, mask_zero=is_masked)
+    lstm = keras.layers.LSTM(4, return_sequences=True)
+    model = keras.Sequential([embedding, lstm, keras.layers.Dense(1)])
+    reduction = "sum_over_batch_size" if is_masked else "mean_with_sample_weight"
+    model.compile("sgd", keras.losses.MeanSquaredError(reduction=reduction))
+    ((x, y, weights),) = arrays(quiet(PER_STEP, buckets=1, shuffle=False, model=model if is_masked else None))
+    squares = (model.predict(x, verbose=0)[..., 0] - y) ** 2
+    real = squares[weights == 1].mean()
+    labels = y[..., np.newaxis]
+    assert model.evaluate(x, labels, sample_weight=weights, verbose=0) == pytest.approx(real, rel=1e-5)
+
+
+def test_micro_batches_of_padded_batches_make_the_same_step() -> None:
+    def trained(plan: memfit.Plan) -> Any:
+        keras.utils.set_random_seed(1)
+        embedding = keras.layers.Embedding(10, 4, mask_zero=True)
+        lstm = keras.layers.LSTM(4, return_sequences=True)
+        model = keras.Sequential([embedding, lstm, keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+        labels = [np.array(each)[:, np.newaxis] for each in PER_STEP[1]]
+        batches = quiet((PER_STEP[0], labels), buckets=1, model=model)
+        run = memfit.fit(model, batches, plan=plan, epochs=2, verbose=0, shuffle=False)
+        return run.history.history["loss"], model.get_weights()
+
+    (losses, weights), (others, same) = trained(memfit.Plan()), trained(memfit.Plan(micro_batch=1))
+    assert losses == pytest.approx(others, rel=1e-5)
+    for one, two in zip(weights, same, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6)
 
 
 def test_a_run_that_was_stopped_goes_on_at_the_same_sample(tmp_path: Path) -> None:

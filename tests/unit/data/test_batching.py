@@ -47,14 +47,14 @@ def test_longer_ones_are_padded_to_the_longest_or_cut() -> None:
     assert (own.boundaries, own.most_steps) == ((10, 40), None)
     cut_off = lay_out(counts, buckets=(10,), tokens=100, batch_size=None, longer="truncate")
     assert (cut_off.boundaries, cut_off.most_steps) == ((10,), 10)
-    assert "2 were cut to 10 steps: 60 steps, 65.2%, are lost" in in_words(cut_off, counts)
+    assert "Cut to 10 steps: 2, which loses 60 steps, 65.2%." in in_words(cut_off, counts)
 
 
 def test_the_line_on_padding() -> None:
     layout = lay_out({0: 1, 3: 6, 100: 1}, buckets=2, tokens=12, batch_size=None, longer="own_bucket")
     assert in_words(layout, {0: 1, 3: 6, 100: 1}) == (
         "memfit: 8 sequences in 3 batches of at most 12 steps and 3 shapes: 2.5% padding, where random "
-        "batches of 3 have 59.5%. 1 longer than that are batches of their own. 1 are empty: padding alone."
+        "batches of 3 have 59.5%. Longer than that, and batches of their own: 1. Empty, and padding alone: 1."
     )
 
 

@@ -15,7 +15,7 @@ def test_lists() -> None:
     assert (found.num_sequences, found.num_steps, found.num_empty) == (3, 6, 1)
     assert (found.shortest, found.longest, found.boundaries) == (0, 4, (4,))
     assert [each.num_steps for each in found.paddings] == [12, 6, 12]
-    assert found.notes == ("1 sequences are empty; batches pad them to the shortest length.",)
+    assert found.notes == ("empty sequences, which batches pad to the shortest length: 1.",)
 
 
 def test_numbers_are_the_lengths_themselves() -> None:
@@ -30,6 +30,11 @@ def test_numbers_are_the_lengths_themselves() -> None:
 def test_numbers_that_are_no_lengths(bad: float) -> None:
     with pytest.raises(UsageError, match="sample 2 has the length"):
         memfit.lengths([1, 2, bad, 4])
+
+
+def test_a_number_among_sequences() -> None:
+    with pytest.raises(UsageError, match="sample 1 is nan, not a sequence"):
+        memfit.lengths([[1, 2], float("nan")])
 
 
 def test_histograms_count_everything_once() -> None:
