@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from memfit.data.sequences_tf import Rows, Sequences, Steps, leaves, mapped, padding_values
+from memfit.data.leaves_tf import Rows, Steps, leaves, mapped
+from memfit.data.sequences_tf import Sequences, padding_values
 from memfit.errors import UsageError
 
 

@@ -14,9 +14,10 @@ import numpy as np
 import tensorflow as tf
 
 from memfit.data.layout import Layout, in_words, lay_out
+from memfit.data.leaves_tf import Numbers
 from memfit.data.masking_tf import padding_value_of
 from memfit.data.padded_tf import as_tensors, make_batch, with_weights
-from memfit.data.sequences_tf import Numbers, Sequences, read_sequences
+from memfit.data.sequences_tf import Sequences, read_sequences
 from memfit.data.windows_tf import batch_set
 from memfit.errors import UsageError
 
