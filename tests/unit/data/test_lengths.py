@@ -1,5 +1,6 @@
 """Lengths from lists and files, without TensorFlow."""
 
+import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -100,3 +101,28 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").touch()
     with pytest.raises(UsageError, match="holds no sequences"):
         memfit.lengths(tmp_path / "empty.txt")
+
+
+def test_parquet_files(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path = tmp_path / "data.parquet"
+    columns = {"tokens": [[1, 2, 3], [], [4]], "text": ["a b", "c", "d e f"], "length": [1, 2, None]}
+    parquet.write_table(arrow.table(columns), path)
+    assert memfit.lengths(path, column="tokens").num_steps == 4
+    assert memfit.lengths(path, column="text").num_steps == 6
+    with pytest.raises(UsageError, match="sample 2, has the length None"):
+        memfit.lengths(path, column="length")
+    with pytest.raises(UsageError, match="It has: tokens, text, length"):
+        memfit.lengths(path, column="label")
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(UsageError, match="cannot be read as Parquet"):
+        memfit.lengths(path, column="text")
+
+
+def test_parquet_needs_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    (tmp_path / "data.parquet").touch()
+    with pytest.raises(memfit.SetupError, match=r"pip install 'memfit\[parquet\]'"):
+        memfit.lengths(tmp_path / "data.parquet", column="text")
