@@ -95,7 +95,8 @@ def as_leaf(value: Any) -> Leaf:
             f"a feature or label is a list, an array, a tensor or a tf.RaggedTensor. Received: {value!r:.60} "
             f"(a {type(value).__name__})."
         )
-    return Rows(values=value)
+    is_double = isinstance(value, np.ndarray) and value.dtype == np.float64
+    return Rows(values=_array(value) if is_double else value)
 
 
 def _from_list(items: Sequence[Any]) -> Leaf:

@@ -53,6 +53,8 @@ def read_sequences(data: Any, *, padding_value: Any, labels_per_step: bool | Non
     parts = data if isinstance(data, tuple) else (data,)
     if not 1 <= len(parts) <= 3:
         raise UsageError(f"data is x, (x, y) or (x, y, weights). Received: a tuple of {len(parts)}.")
+    if len(parts) == 3 and parts[1] is None:
+        raise UsageError("there are weights but no labels to weigh. Pass (x, y, weights), or x alone.")
     x = _trimmed(_features(parts[0]), padding_value)
     with_steps = [leaf for leaf in leaves(x) if isinstance(leaf, Steps)]
     lengths: Numbers = np.max([leaf.lengths for leaf in with_steps], axis=0)

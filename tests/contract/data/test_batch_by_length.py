@@ -103,6 +103,14 @@ def test_epochs_differ_and_processes_do_not() -> None:
     assert orders[0] != [y.tolist() for _, y in arrays(quiet(data, tokens=100, seed=6))]
 
 
+def test_a_pass_can_begin_anywhere() -> None:
+    data = numbered(list(range(1, 80)))
+    whole, again = quiet(data, tokens=100), quiet(data, tokens=100)
+    _, second = ([y.tolist() for _, y in arrays(whole)] for _ in range(2))
+    iter(again)  # The first pass is over, as a resumed run would say.
+    assert [y.tolist() for _, y in arrays(again.skip(7))] == second[7:]
+
+
 def test_long_and_short_batches_are_mixed() -> None:
     x, y = numbered(list(range(1, 400)))
     widths = [batch.shape[1] for batch, _ in arrays(quiet((x, y), tokens=400))]
@@ -167,6 +175,7 @@ def test_padded_features_with_paddings_of_their_own() -> None:
     ((inputs, _),) = arrays(quiet(data, buckets=1, shuffle=False, padding_value={"a": 0, "b": -1}))
     assert inputs["a"].tolist() == [[1, 2], [3, 0]]
     assert inputs["b"].tolist() == [[7, -1], [8, -1]]
+    assert inputs["b"].dtype == "float32"
 
 
 @pytest.mark.parametrize("form", ["lists", "tf.data"])
@@ -210,6 +219,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], str]] = {
         "sample 1 has steps of the shape",
     ),
     "a boundary of 0": (([[1, 2], [3]], [1, 2]), {"buckets": [0, 5]}, "must be at least 1"),
+    "weights alone": (([[1, 2], [3]], None, [1.0, 2.0]), {}, "weights but no labels"),
     "no sequences": (([], []), {}, "there are no sequences"),
     "text": ((["a b", "c"], [1, 2]), {}, "x has no steps"),
     "who knows": ((np.ones((3, 4)), np.ones((3, 4))), {}, "Pass labels_per_step=True, or False"),
