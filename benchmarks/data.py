@@ -126,7 +126,7 @@ def show_epoch() -> None:
         print(f"{name:22} {min(passes):5.2f} s a pass of {num} batches", flush=True)
 
 
-def measure_peaks() -> list[tuple[int, int, int, int]]:
+def measure_peaks(has_segments: bool) -> list[tuple[int, int, int, int]]:
     """Batches of each shape, and the peak of a training step on it, in this (fresh) process."""
     import keras
     import numpy as np
@@ -140,6 +140,9 @@ def measure_peaks() -> list[tuple[int, int, int, int]]:
         keras.layers.Dense(1),
     ]
     model = keras.Sequential(layers)
+    model.build((None, None))
+    if has_segments:
+        memfit.checkpoint_time(model)
     model.compile("adam", "mse")
     batches = memfit.batch_by_length(
         (sequences, np.zeros(len(lengths), np.float32)), batch_size=BATCH_SIZE, buckets=NUM_BUCKETS, tell=None
@@ -162,14 +165,15 @@ def measure_peaks() -> list[tuple[int, int, int, int]]:
 
 def show_peaks() -> None:
     """How far the peaks of an epoch's batches lie apart, beside what is always there."""
-    rows = memfit.measure(measure_peaks, timeout_seconds=900).value
-    usual = sorted(peak for _, _, num, peak in rows for _ in range(num))
-    middle = usual[len(usual) // 2]
-    for size, length, num, peak in sorted(rows, key=lambda row: row[1]):
-        shape = f"[{size:3}, {length:3}] {size * length:6,} steps"
-        print(f"{num:4} batches {shape} {peak:>12,} bytes {peak / middle:5.2f}")
-    inside = sum(0.9 <= peak / middle <= 1.1 for peak in usual)
-    print(f"{inside} of {len(usual)} batches are within 10% of {middle:,} bytes", flush=True)
+    for name, has_segments in (("plain Keras", False), ("with time segments", True)):
+        rows = memfit.measure(measure_peaks, has_segments, timeout_seconds=900).value
+        usual = sorted(peak for _, _, num, peak in rows for _ in range(num))
+        middle = usual[len(usual) // 2]
+        for size, length, num, peak in sorted(rows, key=lambda row: row[1]):
+            shape = f"[{size:3}, {length:3}] {size * length:6,} steps"
+            print(f"{name:18} {num:4} batches {shape} {peak:>12,} bytes {peak / middle:5.2f}")
+        inside = sum(0.9 <= peak / middle <= 1.1 for peak in usual)
+        print(f"{name:18} {inside} of {len(usual)} batches within 10% of {middle:,} bytes", flush=True)
 
 
 def show_text() -> None:
