@@ -120,9 +120,15 @@ def record(base: Timeline, base_batch: int, others: Mapping[int, Timeline]) -> R
         op: _laws(sizes, base_batch, {batch: found.get(op, []) for batch, found in known.items()})
         for op, sizes in own.items()
     }
+    # An op may write into its input where nobody else needs that any more, and then asks for nothing. If it
+    # did so at all other batches, a size that does not change is still known: others have it, too.
+    seen = [{buffer.num_bytes for buffer in timeline.buffers} for timeline in others.values()]
+    constant = set.intersection(*seen) if seen else set()
     laws, unknown = [], 0
     for buffer in base.buffers:
         law = growths[buffer.op].get(buffer.num_bytes)
+        if law is None and buffer.num_bytes in constant:
+            law = Law(fixed=float(buffer.num_bytes))
         if law is None:
             unknown += buffer.num_bytes
             # Most of what a step holds grows with its examples: rather too much than too little.
