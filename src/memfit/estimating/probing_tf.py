@@ -24,7 +24,7 @@ from memfit.estimating.batches_tf import Batches
 from memfit.estimating.growth import Law, record
 from memfit.estimating.prediction import Growth, Span
 from memfit.estimating.recording_tf import record_step
-from memfit.estimating.shadow_tf import Shadow, shadowed
+from memfit.estimating.shadow_tf import shadowed
 from memfit.estimating.timeline import Timeline
 from memfit.measuring import device_tf
 from memfit.measuring.oom import is_device_oom
@@ -152,7 +152,7 @@ def _measured(
                 probe.span(length, num_recordings if length == lengths[-1] else 1) for length in lengths
             ),
             weights=_sizes(model.variables),
-            slots=_sizes([] if shadow is None else shadow.optimizer.variables),
+            slots=_sizes([] if shadow is None else shadow.variables),
             metrics=_sizes(model.metrics_variables),
             gradient_bytes=sum(_sizes(model.trainable_variables)),
             inputs=batches.input_sizes(),
@@ -201,7 +201,7 @@ class _Probe:
         subject: Subject,
         batches: Batches,
         sizes: tuple[int, ...],
-        shadow: Shadow | None,
+        shadow: Any,
         *,
         is_split: bool,
     ) -> None:
@@ -285,7 +285,7 @@ class _Probe:
         return record_step(call, is_gpu=self._is_gpu)
 
 
-def _step(subject: Subject, shadow: Shadow | None, micro_batch: Any) -> Callable[[Any], Any]:
+def _step(subject: Subject, shadow: Any, micro_batch: Any) -> Callable[[Any], Any]:
     model = subject.model
     if shadow is None:
         if model.compiled:

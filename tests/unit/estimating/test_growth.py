@@ -87,5 +87,7 @@ def test_a_size_that_all_batches_have_does_not_grow() -> None:
 
 
 def test_old_values_of_variables_are_among_what_rests() -> None:
-    recording = record(step(("", 4 * KIB, -1, 3), ("new", 4 * KIB, 0, None)), 4, {})
+    update = step(("", 4 * KIB, -1, 3), ("new", 4 * KIB, 0, None), ("later", 4 * KIB, 5, None))
+    recording = record(update, 4, {4: update})
     assert replay(recording, 4, [4 * KIB]).num_bytes == 8 * KIB
+    assert replay(recording, 4, [4 * KIB]).needed_bytes == 8 * KIB
