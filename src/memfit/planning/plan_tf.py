@@ -163,8 +163,11 @@ class _Planner:
             plain_bytes=self._variants[""].law.peak_bytes(self.batch_size) - fixed_bytes,
         )
         self._notes += proposal.reasons
+        found = None
         for place, settings in enumerate(proposal.plans):
             num_measures = (settings.time_segment is not None) + (settings.depth_limit is not None)
+            if num_measures > 1 and found is not None:
+                continue  # Two ways of computing again, one in the other, are for when nothing else fits.
             try:
                 self._measure(settings, num_measures=num_measures)
             except MemfitError as fault:  # What a strategy cannot do for this model, it says.
