@@ -19,7 +19,7 @@ from typing import Any
 import memfit
 
 MEBIBYTE = 2**20
-NUM_REPEATS = 7
+NUM_REPEATS = 5
 PLAIN, LEAST = "plain", "least"
 CURVE = ("90%", "72%", "54%", "36%", LEAST)
 

@@ -83,7 +83,8 @@ class DepthCall:
 
         if not tf.executing_eagerly():
             return run, returned
-        key = (_key(structure, leaves), has_mask)
+        trained = tuple(variable.trainable for variable in self._model.variables)
+        key = (_key(structure, leaves), has_mask, trained)
         if key not in self._functions:
             self._functions[key] = (tf.function(run, reduce_retracing=True, autograph=False), returned)
         return self._functions[key]
@@ -124,13 +125,17 @@ class DepthCall:
 
     def _decide(self, trace: Trace) -> Replay:
         unknown = has_unknown_sizes(trace)
-        if unknown and self._limit.num_bytes is not None and self._batch_size is None:
+        # A step that was traced for whole batches is traced anew for any size when a smaller one comes.
+        seen = max((each.batch_size for each in self.decisions if each.batch_size), default=None)
+        batch_size = self._batch_size or seen
+        if unknown and self._limit.num_bytes is not None and batch_size is None:
             raise UsageError(
                 f"the batch size of {self._model.name!r} is not known while its step is traced, so a "
                 f"limit of {self._limit.text} cannot be held. Say it, checkpoint_depth(model, "
-                f'{self._limit.text!r}, batch_size=32), or give the limit as a share: "40%".'
+                f"{self._limit.text!r}, batch_size=32) or batch_size=32 in the plan, or give the limit as a "
+                'share: "40%".'
             )
-        unknown_size = self._batch_size or USUAL_BATCH
+        unknown_size = batch_size or USUAL_BATCH
         reading = read(trace, unknown_size)
         if self._is_measured:
             with tf.init_scope():

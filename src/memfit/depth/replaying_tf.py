@@ -6,14 +6,14 @@ nothing has to be put back.
 
 TensorFlow runs whatever is ready. A segment is therefore tied to the gradients that come in: its operations
 wait until all that used the segment behind it has run. That also keeps TensorFlow from merging them with
-those of the forward pass.
+those of the forward pass. What the backward pass computes from kept tensors alone waits, too.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import tensorflow as tf
 
@@ -21,6 +21,10 @@ from memfit.depth.graph import Layout
 from memfit.depth.internals_tf import repeat
 from memfit.depth.reading_tf import ALIASES, SHAPES, Reading
 from memfit.depth.tracing_tf import READS, Trace
+
+# TensorFlow regroups factors of element-wise products, and then a gradient that others wait for may become a
+# constant that is there from the start. These it leaves as they are.
+PRODUCTS: Final = ("BatchMatMul", "Conv", "Depthwise", "Einsum", "MatMul")
 
 
 class Replay:
@@ -98,6 +102,8 @@ class _Backward:
         self._reading = reading
         self._layout = layout
         self._values = dict(forward)
+        self._early = frozenset(forward)
+        self._anchor: tf.Operation | None = None
         self._again: dict[int, tf.Tensor] = {}
         self._laid: dict[str, tf.Operation] = {}
         self._users: list[tf.Operation] = []
@@ -170,16 +176,27 @@ class _Backward:
             )
         inputs = [self._value(tensor) for tensor in operation.inputs]
         control = [self._laid[each.name] for each in operation.control_inputs if each.name in self._laid]
+        if self._anchor is not None and not self._is_late(operation):
+            control.append(self._anchor)
         new = repeat(operation, inputs, control, operation.name)
         self._laid[operation.name] = new
+        if operation.type.startswith(PRODUCTS):
+            self._anchor = new
         self._values.update((id(old), made) for old, made in zip(operation.outputs, new.outputs, strict=True))
         if segments:
             self._users.append(new)
 
+    def _is_late(self, operation: tf.Operation) -> bool:
+        """Whether an operation cannot run before the backward pass comes to it anyway."""
+        return not operation.inputs or any(
+            self._segment(tensor) is not None or id(tensor) not in self._early for tensor in operation.inputs
+        )
+
     def _unfold(self, segment: int, incoming: list[tf.Operation]) -> None:
         """Computes a segment again, once all that used those behind it has run and its gradient has come."""
         self._done.add(segment)
-        with tf.control_dependencies([*self._users, *incoming]):
+        anchor = [] if self._anchor is None else [self._anchor]
+        with tf.control_dependencies([*self._users, *incoming, *anchor]):
             begin = tf.no_op("again")
         self._users = [begin]
         for index in self._layout.segments[segment]:

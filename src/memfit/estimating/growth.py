@@ -120,9 +120,15 @@ def record(base: Timeline, base_batch: int, others: Mapping[int, Timeline]) -> R
         op: _laws(sizes, base_batch, {batch: found.get(op, []) for batch, found in known.items()})
         for op, sizes in own.items()
     }
+    # An op may write into its input where nobody else needs that any more, and then asks for nothing. If it
+    # did so at all other batches, a size that does not change is still known: others have it, too.
+    seen = [{buffer.num_bytes for buffer in timeline.buffers} for timeline in others.values()]
+    constant = set.intersection(*seen) if seen else set()
     laws, unknown = [], 0
     for buffer in base.buffers:
         law = growths[buffer.op].get(buffer.num_bytes)
+        if law is None and buffer.num_bytes in constant:
+            law = Law(fixed=float(buffer.num_bytes))
         if law is None:
             unknown += buffer.num_bytes
             # Most of what a step holds grows with its examples: rather too much than too little.
@@ -181,11 +187,9 @@ def replay(recording: Recording, num_examples: int, resting: Sequence[int]) -> P
         resting: Sizes of what is held all the time: variables and inputs.
     """
     chunks = Chunks()
-    for size in resting:
-        chunks.take(size)
+    starts = _rested(chunks, recording, resting)
     needed, growing = Tally(sum(map(rounded, resting))), Tally()
     sizes = [law.at(num_examples) for law in recording.laws]
-    starts: dict[int, int | None] = {}
     at = -1
     for moment, is_birth, index in _moments(recording.timeline):
         if is_birth:
@@ -194,6 +198,8 @@ def replay(recording: Recording, num_examples: int, resting: Sequence[int]) -> P
             at = moment if chunks.peak_bytes > before else at
         elif (start := starts.pop(index)) is not None:
             chunks.give_back(start)
+        else:
+            continue
         change = rounded(sizes[index]) if is_birth else -rounded(sizes[index])
         needed.add(change)
         growing.add(change if recording.laws[index].is_growing else 0)
@@ -210,13 +216,11 @@ def fits(recording: Recording, num_examples: int, resting: Sequence[int], region
 
     That takes more than its peak: what is free may lie in holes that are too small.
     """
+    if region_bytes < sum(map(rounded, resting)):
+        return False
     chunks = Chunks(region_bytes)
-    for size in resting:
-        if not chunks.has_room(size):
-            return False
-        chunks.take(size)
+    starts = _rested(chunks, recording, resting)
     sizes = [law.at(num_examples) for law in recording.laws]
-    starts: dict[int, int | None] = {}
     for _, is_birth, index in _moments(recording.timeline):
         if not is_birth:
             start = starts.pop(index)
@@ -229,12 +233,24 @@ def fits(recording: Recording, num_examples: int, resting: Sequence[int], region
     return True
 
 
+def _rested(chunks: Chunks, recording: Recording, resting: Sequence[int]) -> dict[int, int | None]:
+    """Takes what rests, and finds there the buffers that were there before the step and die in it.
+
+    An update that must not touch the old value of a variable makes a new one, and then the old one goes.
+    """
+    places: dict[int, list[int | None]] = defaultdict(list)
+    for size in sorted(resting, reverse=True):
+        if chunks.has_room(size):
+            places[size].append(chunks.take(size))
+    return {
+        index: places[buffer.num_bytes].pop() if places[buffer.num_bytes] else None
+        for index, buffer in enumerate(recording.timeline.buffers)
+        if buffer.born < 0
+    }
+
+
 def _moments(timeline: Timeline) -> list[tuple[int, bool, int]]:
-    """When which buffer is born (true) or dies. What was there before the step is among what rests."""
-    found = []
-    for index, buffer in enumerate(timeline.buffers):
-        if buffer.born >= 0:
-            found.append((buffer.born, True, index))
-            if buffer.died is not None:
-                found.append((buffer.died, False, index))
-    return sorted(found)
+    """When which buffer is born (true) or dies."""
+    births = [(each.born, True, index) for index, each in enumerate(timeline.buffers) if each.born >= 0]
+    deaths = [(each.died, False, i) for i, each in enumerate(timeline.buffers) if each.died is not None]
+    return sorted(births + deaths)

@@ -6,7 +6,7 @@ in `estimating` may touch a name that begins with an underscore.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -39,6 +39,21 @@ def forgetting_gradients() -> Iterator[None]:
 def input_structure(model: Any) -> Any:
     """The inputs of a model in the nesting that it takes them in."""
     return getattr(model, "_inputs_struct", model.inputs)
+
+
+@contextmanager
+def copied_values(variables: Sequence[Any]) -> Iterator[None]:
+    """Has Keras variables stand for copies of their values, which are gone afterwards."""
+    own = [(variable, variable._value) for variable in variables]
+    try:
+        for variable, value in own:
+            variable._value = tf.Variable(
+                value, dtype=value.dtype, trainable=value.trainable, name=variable.name
+            )
+        yield
+    finally:
+        for variable, value in own:
+            variable._value = value
 
 
 def stages(data: tf.data.Dataset) -> Iterator[tuple[str, Any]]:

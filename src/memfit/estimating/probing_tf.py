@@ -24,7 +24,7 @@ from memfit.estimating.batches_tf import Batches
 from memfit.estimating.growth import Law, record
 from memfit.estimating.prediction import Growth, Span
 from memfit.estimating.recording_tf import record_step
-from memfit.estimating.shadow_tf import Shadow, shadowed
+from memfit.estimating.shadow_tf import shadowed
 from memfit.estimating.timeline import Timeline
 from memfit.measuring import device_tf
 from memfit.measuring.oom import is_device_oom
@@ -44,8 +44,11 @@ MOST_BUFFERS: Final = 12_000
 # A validation step is simpler, and less is asked of it.
 VALIDATION_FULL_LENGTH: Final = 32
 VALIDATION_MOST_BUFFERS: Final = 3_000
+# Ops that could run in any order do, so a step is recorded several times: the cheaper, the oftener.
 NUM_RECORDINGS: Final = 5
-FEWER_RECORDINGS: Final = 3
+MANY_RECORDINGS: Final = 11
+FEW_RECORDINGS: Final = 3
+FEW_BUFFERS: Final = 2_000
 NUM_TIMED: Final = 3
 
 
@@ -96,7 +99,7 @@ def measure_growth(
     *,
     is_training: bool = True,
     is_split: bool = False,
-    num_recordings: int = NUM_RECORDINGS,
+    num_recordings: int | None = None,
 ) -> Growth:
     """How the bytes and the seconds of a step grow with its batch, measured at a few tiny ones.
 
@@ -106,7 +109,7 @@ def measure_growth(
         is_training: Whether to measure a training step rather than a validation step.
         is_split: Whether the step runs in micro-batches. The growth is then that of the micro-batch, and
             `Growth.predict` takes the batch beside it.
-        num_recordings: How often the largest of the tiny steps is recorded.
+        num_recordings: How often the largest small step is recorded; `None`: the cheaper, the oftener.
 
     Returns:
         A `Growth`: `growth.predict(64)` is the peak at 64 examples, with its interval.
@@ -134,7 +137,7 @@ def _measured(
     subject: Subject,
     batches: Batches,
     sizes: tuple[int, ...],
-    num_recordings: int,
+    num_recordings: int | None,
     *,
     is_training: bool,
     is_split: bool,
@@ -149,7 +152,7 @@ def _measured(
                 probe.span(length, num_recordings if length == lengths[-1] else 1) for length in lengths
             ),
             weights=_sizes(model.variables),
-            slots=_sizes([] if shadow is None else shadow.optimizer.variables),
+            slots=_sizes([] if shadow is None else shadow.variables),
             metrics=_sizes(model.metrics_variables),
             gradient_bytes=sum(_sizes(model.trainable_variables)),
             inputs=batches.input_sizes(),
@@ -198,7 +201,7 @@ class _Probe:
         subject: Subject,
         batches: Batches,
         sizes: tuple[int, ...],
-        shadow: Shadow | None,
+        shadow: Any,
         *,
         is_split: bool,
     ) -> None:
@@ -237,7 +240,7 @@ class _Probe:
         longest = max(2 * self._full_length, int(first + (self._most_buffers - counts[0]) / per_step))
         return (longest // 2, longest)
 
-    def span(self, length: int | None, num_recordings: int) -> Span:
+    def span(self, length: int | None, num_recordings: int | None) -> Span:
         """What the step takes at one length."""
         found: dict[int, list[Timeline]] = {}
         seconds: dict[int, float] = {}
@@ -246,14 +249,18 @@ class _Probe:
             seconds[batch] = min(_timed(call) for _ in range(NUM_TIMED))
             found[batch] = [self._record(call)]
             if batch == self._sizes[-1]:
-                is_large = len(found[batch][0].buffers) > self._most_buffers / 2
-                repeats = min(num_recordings, FEWER_RECORDINGS) if is_large else num_recordings
+                repeats = num_recordings or self._recordings(len(found[batch][0].buffers))
                 found[batch] += [self._record(call) for _ in range(repeats - 1)]
         *smaller, base = self._sizes
         others = {batch: found[batch][0] for batch in smaller}
         recordings = tuple(record(timeline, base, others) for timeline in found[base])
         law = _time_law(seconds)
         return Span(length=length, recordings=recordings, seconds=law)
+
+    def _recordings(self, num_buffers: int) -> int:
+        if num_buffers <= FEW_BUFFERS:
+            return MANY_RECORDINGS
+        return NUM_RECORDINGS if num_buffers <= self._most_buffers / 2 else FEW_RECORDINGS
 
     def _call(self, batch: int, length: int | None) -> Callable[[], Any]:
         if self._micro_batch is not None:
@@ -278,7 +285,7 @@ class _Probe:
         return record_step(call, is_gpu=self._is_gpu)
 
 
-def make_step(subject: Subject, shadow: Shadow | None, micro_batch: Any) -> Callable[[Any], Any]:
+def make_step(subject: Subject, shadow: Any, micro_batch: Any) -> Callable[[Any], Any]:
     """A step of a batch: in training with what stands in for the optimizer, in validation with `None`."""
     model = subject.model
     if shadow is None:

@@ -19,11 +19,12 @@ import tensorflow as tf
 from memfit.errors import MemfitError, UsageError
 from memfit.estimating.batches_tf import Batches
 from memfit.estimating.probing_tf import Subject, make_step
-from memfit.estimating.shadow_tf import Shadow, shadowed
+from memfit.estimating.shadow_tf import shadowed
 from memfit.measuring import device_tf
 from memfit.measuring.oom import is_device_oom
 from memfit.planning.search import Try, fits_twice
 from memfit.records import Plan
+from memfit.splitting import internals_tf as internals
 from memfit.strategies.applying_tf import checkpoint
 
 # Steps that are measured; a long one only once.
@@ -37,23 +38,23 @@ class Bench:
     Args:
         subject: The model and how it is trained.
         batches: On what.
-        shadow: Stands in for its optimizer.
+        shadow: The optimizer that stands in for its own.
         other_bytes: What is on the device besides the model and its batch.
         budget_bytes: What the device may use.
     """
 
     def __init__(
-        self, subject: Subject, batches: Batches, shadow: Shadow, *, other_bytes: int, budget_bytes: int
+        self, subject: Subject, batches: Batches, shadow: Any, *, other_bytes: int, budget_bytes: int
     ) -> None:
         self._subject, self._batches, self._shadow = subject, batches, shadow
         self._functions: dict[Any, Callable[..., Any]] = {}
         self._micro_batch = tf.Variable(1, trainable=False)
         model = subject.model
-        self.slot_bytes = num_bytes(shadow.optimizer.variables)
+        self.slot_bytes = num_bytes(shadow.variables)
         updated_bytes = self.slot_bytes + num_bytes(model.trainable_variables)
         self.other_bytes = other_bytes
         self.resting_bytes = other_bytes + num_bytes(
-            [*model.variables, *shadow.optimizer.variables, *model.metrics_variables]
+            [*model.variables, *shadow.variables, *model.metrics_variables]
         )
         self._is_kept = fits_twice(self.resting_bytes, updated_bytes, budget_bytes)
 
@@ -114,7 +115,7 @@ class Bench:
         for _ in range(NUM_STEPS):
             device_tf.reset_peaks()
             before_bytes = _fullest("current_bytes")
-            held = self._shadow.read() if self._is_kept else []  # As `memfit.fit` does, to be able to undo.
+            held = self._read() if self._is_kept else []  # As `memfit.fit` does, to be able to undo.
             start = time.perf_counter()
             tf.nest.map_structure(lambda leaf: leaf.numpy(), function(*batch))
             times.append(time.perf_counter() - start)
@@ -127,6 +128,11 @@ class Bench:
             peak_bytes=max(peaks) + self.resting_bytes + num_bytes(tf.nest.flatten(batch)),
             seconds=min(times),
         )
+
+    def _read(self) -> list[tf.Tensor]:
+        """What the optimizer updates. Nothing is copied as long as nothing is written."""
+        variables = [*self._subject.model.trainable_variables, *self._shadow.variables]
+        return [tf.convert_to_tensor(internals.raw(variable)) for variable in variables]
 
 
 @contextmanager

@@ -163,8 +163,11 @@ class _Planner:
             plain_bytes=self._variants[""].law.peak_bytes(self.batch_size) - fixed_bytes,
         )
         self._notes += proposal.reasons
+        found = None
         for place, settings in enumerate(proposal.plans):
-            num_measures = (settings.time_segment is not None) + (settings.depth_limit is not None)
+            num_measures = _num_measures(settings)
+            if num_measures > 1 and found is not None:
+                continue  # Two ways of computing again, one in the other, are for when nothing else fits.
             try:
                 self._measure(settings, num_measures=num_measures)
             except MemfitError as fault:  # What a strategy cannot do for this model, it says.
@@ -172,7 +175,9 @@ class _Planner:
                 continue
             found = self._rehearse_best()
             if found is not None and found[0].micro_batch is None:
-                self._tighter = proposal.plans[place + 1 :]
+                self._tighter = tuple(
+                    each for each in proposal.plans[place + 1 :] if _num_measures(each) == 1
+                )
                 return found
         return self._rehearse_best()
 
@@ -326,6 +331,10 @@ class _Planner:
             why_not_split=self._why_not_split,
             length=self.batches.length,
         )
+
+
+def _num_measures(settings: Plan) -> int:
+    return (settings.time_segment is not None) + (settings.depth_limit is not None)
 
 
 def _small_sizes(batch_size: int) -> tuple[int, ...]:

