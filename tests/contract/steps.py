@@ -1,4 +1,4 @@
-"""Tiny models, and what a strategy makes of their training step. Functions run in fresh processes."""
+"""Tiny models, and what a strategy makes of their training step."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from itertools import combinations, pairwise
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memfit.data.buckets import best_boundaries, num_padded_steps
@@ -183,10 +183,11 @@ estimates = st.builds(
     parts=st.lists(parts, max_size=3).map(tuple),
     layers=st.lists(parts, max_size=3).map(tuple),
     num_parameters=counts,
-    probes=st.lists(texts).map(tuple),
+    probes=st.lists(texts, max_size=2).map(tuple),
 )
 
 
+@settings(max_examples=25)
 @given(estimates)
 def test_an_estimate_survives_json(estimate: Estimate) -> None:
     assert Record.from_json(estimate.to_json()) == estimate

@@ -28,7 +28,7 @@ class TimeCheckpoint:
     >>> part = RecurrentPart(layers=("lstm",), length=1000, state_bytes=2, tape_bytes=8, is_closed_form=True)
     >>> profile = Profile(batch_size=1, recurrent=(part,))
     >>> [setting.value for setting in TimeCheckpoint().settings(profile).settings]
-    [XX, 63, 125, 250, 500, 1000]
+    [32, 63, 125, 250, 500, 1000]
     """
 
     name: Final = NAME

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 from keras import layers
 
-PLACES = ("forward", "backward", "optimizer", "metrics", "evaluation", "prediction")
 MESSAGE = "OOM when allocating tensor with shape[64,64] and type float on /job:localhost/device:CPU:0"
 
 
@@ -21,7 +20,6 @@ class Fault:
     place: str = ""
     countdown: int = 0
     num_raised: int = 0
-    seen: set[str] = field(default_factory=set)
 
     def arm(self, place: str, countdown: int = 1) -> None:
         self.place, self.countdown, self.num_raised = place, countdown, 0
@@ -30,7 +28,6 @@ class Fault:
         """`values`, by way of an op that may fail; TensorFlow makes ResourceExhaustedError of it."""
 
         def check(array: Any) -> Any:
-            self.seen.add(place)
             if place == self.place and self.countdown > 0:
                 self.countdown -= 1
                 if self.countdown == 0:
