@@ -176,7 +176,7 @@ class _Planner:
             found = self._rehearse_best()
             if found is not None and found[0].micro_batch is None:
                 self._tighter = tuple(
-                    each for each in proposal.plans[place + 1 :] if _num_measures(each) == 1
+                    each for each in proposal.plans[place + 1 :] if _is_tighter(each, settings)
                 )
                 return found
         return self._rehearse_best()
@@ -335,6 +335,13 @@ class _Planner:
 
 def _num_measures(settings: Plan) -> int:
     return (settings.time_segment is not None) + (settings.depth_limit is not None)
+
+
+def _is_tighter(settings: Plan, chosen: Plan) -> bool:
+    """Whether other settings of the same strategy hold less."""
+    if _num_measures(settings) > 1:
+        return False
+    return (settings.time_segment or 0) < (chosen.time_segment or 1)
 
 
 def _small_sizes(batch_size: int) -> tuple[int, ...]:

@@ -40,9 +40,9 @@ def propose(
 ) -> Proposed:
     """The settings that are worth measuring on a model.
 
-    Of each strategy these are two at most: the one with the least work of those that fit by arithmetic, and
-    the one that holds the least, for when nothing else does. RNNs are cut through time; through depth, they
-    are cut only besides.
+    Of each strategy these are the one with the least work of those that fit by arithmetic, and the one that
+    holds the least, for when nothing else does; for RNNs also the one that computes nothing again. RNNs are
+    cut through time; through depth, they are cut only besides.
 
     Args:
         model: The model.
@@ -66,7 +66,7 @@ def propose(
 
 
 def _segments(profile: Profile, room_bytes: int) -> list[int]:
-    """Segments for recurrent parts, the longest first."""
+    """Segments for recurrent parts: what fits with the least work, all steps, and what holds the least."""
     strategy = TimeCheckpoint()
     settings = strategy.settings(profile).settings
     if not settings:
@@ -75,7 +75,9 @@ def _segments(profile: Profile, room_bytes: int) -> list[int]:
     fitting = [
         setting for setting in looser if strategy.effect(setting, profile).held_bytes <= SHARE * room_bytes
     ]
-    return [setting.value for setting in (*fitting[-1:], tightest) if setting.value is not None]
+    # The last one computes nothing again; with micro-batches, that can be the fastest.
+    values = [setting.value for setting in (*fitting[-1:], looser[-1], tightest)]
+    return [value for value in dict.fromkeys(values) if value is not None]
 
 
 def _limits(room_bytes: int, plain_bytes: int) -> list[str]:
