@@ -99,7 +99,20 @@ def encoder() -> keras.Model:
     return keras.Model(words, layers.Dense(3)(layers.LSTM(8, return_sequences=True, dropout=0.2)(values)))
 
 
-MODELS = {"branching": branching, "encoder": encoder, "sequential": sequential, "subclassed": Subclassed}
+def application() -> keras.Model:
+    """A network of `keras.applications`: convolutions by channel, normalization, skip connections."""
+    return keras.applications.MobileNetV2(
+        (32, 32, 3), alpha=0.35, weights=None, classes=3, classifier_activation=None
+    )
+
+
+MODELS = {
+    "application": application,
+    "branching": branching,
+    "encoder": encoder,
+    "sequential": sequential,
+    "subclassed": Subclassed,
+}
 
 
 def data_for(name: str) -> tuple[Any, Any]:
@@ -116,7 +129,7 @@ def data_for(name: str) -> tuple[Any, Any]:
     if name == "encoder":
         words = random.integers(1, 20, (3 * BATCH, 6))
         return np.where(np.arange(6) < random.integers(2, 6, (3 * BATCH, 1)), words, 0), numbers(6, 3)
-    return numbers(8), numbers(3)
+    return numbers(*((32, 32, 3) if name == "application" else (8,))), numbers(3)
 
 
 def train(name: str, limit: str | None, *, how: str, policy: str = "float32") -> list[np.ndarray]:
