@@ -16,7 +16,8 @@ from tensorflow.python.eager import context, execute, record
 from tensorflow.python.framework import func_graph, ops
 from tensorflow.python.ops import handle_data_util
 
-from memfit.errors import SetupError, UsageError
+from memfit.errors import UsageError
+from memfit.measuring.versions_tf import check_expectations, takes
 
 GRADIENT_NAME = "_gradient_op_type"
 # Hints of one graph for one graph: where an operation was to be placed, what it was inferred to be.
@@ -25,13 +26,11 @@ DROPPED = (GRADIENT_NAME, "_class", "_output_shapes")
 
 def check_versions() -> None:
     """Raises a `SetupError` that names the versions when an internal is not as expected."""
-    missing = [name for name, is_there in expectations().items() if not is_there]
-    if missing:
-        raise SetupError(
-            f"memfit's depth checkpointing does not know Keras {keras.__version__} with TensorFlow "
-            f"{tf.__version__}: {', '.join(missing)} moved. It was built on Keras 3.15 with TensorFlow "
-            "2.21. Install those, or leave depth_checkpoint out of the plan."
-        )
+    check_expectations(
+        "memfit's depth checkpointing does not know",
+        expectations(),
+        otherwise="leave depth_checkpoint out of the plan",
+    )
 
 
 def expectations() -> dict[str, bool]:
@@ -42,7 +41,7 @@ def expectations() -> dict[str, bool]:
         "tensorflow FuncGraph.captures": all(
             isinstance(getattr(graph, name, None), property) for name in ("captures", "variables")
         )
-        and _takes(graph.capture, "tensor", "name", "shape"),
+        and takes(graph.capture, "tensor", "name", "shape"),
         "tensorflow Graph._create_op_internal": callable(getattr(graph, "_create_op_internal", None)),
         "tensorflow Graph functions": all(
             callable(getattr(graph, name, None)) for name in ("_add_function_recursive", "_get_function")
@@ -55,10 +54,6 @@ def expectations() -> dict[str, bool]:
         "tensorflow gradient registry": isinstance(getattr(ops.gradient_registry, "_registry", None), dict),
         "keras Layer._losses": "_losses" in keras.layers.Layer.__init__.__code__.co_names,
     }
-
-
-def _takes(function: Callable[..., Any], *names: str) -> bool:
-    return set(names) <= set(function.__code__.co_varnames[: function.__code__.co_argcount])
 
 
 def is_recorded() -> bool:

@@ -20,7 +20,7 @@ from keras.src.ops.function import Function
 from tensorflow.python.framework import ops as framework_ops
 from tensorflow.python.ops import control_flow_util
 
-from memfit.errors import SetupError
+from memfit.measuring.versions_tf import check_expectations, takes
 
 GRADIENT_NAME = "_gradient_op_type"
 KEPT_GRADIENTS = "_memfit_gradients"
@@ -28,32 +28,30 @@ KEPT_GRADIENTS = "_memfit_gradients"
 
 def check_versions() -> None:
     """Raises a `SetupError` that names the versions when an internal is not as expected."""
-    missing = [name for name, is_there in _expectations().items() if not is_there]
-    if missing:
-        raise SetupError(
-            f"memfit's recurrent engine does not know Keras {keras.__version__} with TensorFlow "
-            f"{tf.__version__}: {', '.join(missing)} moved. It was built on Keras 3.15 with TensorFlow "
-            "2.21. Install those, or leave time_checkpoint out of the plan."
-        )
+    check_expectations(
+        "memfit's recurrent engine does not know",
+        _expectations(),
+        otherwise="leave time_checkpoint out of the plan",
+    )
 
 
 def _expectations() -> dict[str, bool]:
     registry = framework_ops.gradient_registry
     inner_loop = getattr(keras.layers.RNN, "inner_loop", None)
     return {
-        "keras.layers.RNN.inner_loop": _takes(inner_loop, "sequences", "initial_state", "mask", "training"),
+        "keras.layers.RNN.inner_loop": takes(inner_loop, "sequences", "initial_state", "mask", "training"),
         "keras RNN dropout masks": all(
             hasattr(keras.layers.RNN, name)
             for name in ("_maybe_config_dropout_masks", "_maybe_reset_dropout_masks")
         ),
-        "keras Function._run_through_graph": _takes(
+        "keras Function._run_through_graph": takes(
             getattr(Function, "_run_through_graph", None), "inputs", "operation_fn"
         ),
         "keras DropoutRNNCell masks": _mentions(DropoutRNNCell.reset_dropout_mask, "_dropout_mask")
         and _mentions(DropoutRNNCell.reset_recurrent_dropout_mask, "_recurrent_dropout_mask"),
         "keras Function._nodes_by_depth": _mentions(Function.__init__, "_nodes_by_depth"),
         "keras Sequential._functional": _mentions(keras.Sequential.__init__, "_functional"),
-        "keras Layer._flatten_layers": _takes(
+        "keras Layer._flatten_layers": takes(
             getattr(keras.layers.Layer, "_flatten_layers", None), "include_self", "recursive"
         ),
         "keras Layer._call_has_training_arg": _mentions(
@@ -62,11 +60,6 @@ def _expectations() -> dict[str, bool]:
         "tensorflow gradient registry": isinstance(getattr(registry, "_registry", None), dict),
         "tensorflow XLA context": hasattr(control_flow_util, "GraphOrParentsInXlaContext"),
     }
-
-
-def _takes(function: Callable[..., Any] | None, *names: str) -> bool:
-    code = getattr(function, "__code__", None)
-    return code is not None and set(names) <= set(code.co_varnames[: code.co_argcount])
 
 
 def _mentions(function: Callable[..., Any], name: str) -> bool:

@@ -19,7 +19,7 @@ from keras.src.random.seed_generator import global_seed_generator
 from keras.src.trainers.compile_utils import CompileLoss
 from keras.src.trainers.trainer import Trainer
 
-from memfit.errors import SetupError
+from memfit.measuring.versions_tf import check_expectations, takes
 
 REDUCE = "reduce_weighted_values"
 REDUCE_ARGUMENTS = ("values", "sample_weight", "mask", "reduction", "dtype")
@@ -27,12 +27,7 @@ REDUCE_ARGUMENTS = ("values", "sample_weight", "mask", "reduction", "dtype")
 
 def check_versions() -> None:
     """Raises a `SetupError` that names the versions when an internal is not as expected."""
-    missing = [name for name, is_there in _expectations().items() if not is_there]
-    if missing:
-        raise SetupError(
-            f"memfit.fit does not know Keras {keras.__version__} with TensorFlow {tf.__version__}: "
-            f"{', '.join(missing)} moved. It was built on Keras 3.15 with TensorFlow 2.21. Install those."
-        )
+    check_expectations("memfit.fit does not know", _expectations())
 
 
 def _expectations() -> dict[str, bool]:
@@ -42,17 +37,13 @@ def _expectations() -> dict[str, bool]:
     }
     return {
         **trainer,
-        f"keras losses.{REDUCE}": _takes(getattr(loss_module, REDUCE, None), *REDUCE_ARGUMENTS),
-        "keras losses.apply_mask": _takes(
+        f"keras losses.{REDUCE}": takes(getattr(loss_module, REDUCE, None), *REDUCE_ARGUMENTS),
+        "keras losses.apply_mask": takes(
             getattr(loss_module, "apply_mask", None), "sample_weight", "mask", "dtype", "reduction"
         ),
         "keras CompileLoss._metrics": hasattr(CompileLoss("mse"), "_metrics"),
         "keras Trainer._loss_tracker": "_loss_tracker" in inspect.getsource(Trainer.__init__),
     }
-
-
-def _takes(function: Callable[..., Any] | None, *names: str) -> bool:
-    return function is not None and set(names) <= set(inspect.signature(function).parameters)
 
 
 @contextmanager

@@ -17,7 +17,8 @@ from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 
-from memfit.errors import SetupError, UsageError
+from memfit.errors import UsageError
+from memfit.measuring.versions_tf import check_expectations
 
 __all__ = ["DataAdapter"]
 
@@ -34,13 +35,7 @@ KEPT_ATTRIBUTES: Final[tuple[tuple[type, tuple[str, ...]], ...]] = (
 
 def check_versions() -> None:
     """Raises a `SetupError` that names the versions when an internal is not as expected."""
-    missing = [name for name, is_there in _expectations().items() if not is_there]
-    if missing:
-        raise SetupError(
-            f"memfit cannot resume under Keras {keras.__version__} with TensorFlow {tf.__version__}: "
-            f"{', '.join(missing)} moved. It was built on Keras 3.15 with TensorFlow 2.21. Install those, or "
-            "leave resume= out."
-        )
+    check_expectations("memfit cannot resume under", _expectations(), otherwise="leave resume= out")
 
 
 def _expectations() -> dict[str, bool]:
