@@ -94,7 +94,7 @@ def train_streamed(path: str) -> dict[str, Any]:
 
     def run() -> None:
         batches = memfit.stream((path, labels), batch_size=BATCH_SIZE)
-        model.fit(batches, verbose=0)
+        model.fit(batches, shuffle=False, verbose=0)
 
     return trained(run, num_rows)
 
@@ -136,10 +136,12 @@ def trained(run: Callable[[], Any], num_rows: int) -> dict[str, Any]:
     thread = threading.Thread(target=watch)
     thread.start()
     start = time.perf_counter()
-    run()
-    seconds = time.perf_counter() - start
-    is_over.set()
-    thread.join()
+    try:
+        run()
+    finally:
+        seconds = time.perf_counter() - start
+        is_over.set()
+        thread.join()
     return {
         "rows_per_second": num_rows / seconds,
         "host_bytes": max(readings) - start_bytes,

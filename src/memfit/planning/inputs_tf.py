@@ -51,7 +51,7 @@ def _advised(plan: Plan, data: Any, batches: Batches, batch_size: int, host_byte
     note = (
         f"The tf.data set will hold about {format_bytes(total)} on the host, which has "
         f"{format_bytes(host_bytes)}; most of it is its {largest.name}, {format_bytes(largest.num_bytes)}. "
-        "Make it of memfit.stream(...), whose windows are bounded in bytes, or take a smaller shuffle(...) and no "
-        "cache()."
+        "Make it of memfit.stream(...), whose windows are bounded in bytes, or take a smaller shuffle(...) "
+        "and no cache()."
     )
     return replace(plan, notes=(*plan.notes, note))

@@ -71,6 +71,7 @@ def stream_fit(
             f"the inputs cannot be streamed: {reason} Leave stream_window_bytes out of the plan."
         )
     rest = {name: value for name, value in arguments.items() if name not in _TAKEN}
+    rest["shuffle"] = False  # The set shuffles; otherwise Keras warns that it does not.
     data = tuple(part for part in (x, y, arguments.get("sample_weight")) if part is not None)
     batch_size = arguments.get("batch_size") or USUAL_BATCH
     share = arguments.get("validation_split") or 0.0

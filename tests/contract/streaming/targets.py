@@ -24,14 +24,14 @@ def host_bytes() -> list[int]:
         path = Path(folder, "x.npy")
         array = np.lib.format.open_memmap(path, "w+", np.float64, (NUM_ROWS, WIDTH))
         for start in range(0, NUM_ROWS, 1024):
-            array[start : start + 1024] = start
+            array[start : start + 1024] = start / NUM_ROWS / WIDTH
         del array
         mapped, y = np.load(path, mmap_mode="r"), np.zeros(NUM_ROWS, "float32")
         model.fit(np.zeros((64, WIDTH)), np.zeros(64), verbose=0)
         batches = memfit.stream((path, y), batch_size=64, window="4MiB", tell=None)
         plan = memfit.Plan(stream_window_bytes=2**22)
         return [
-            _most_above(lambda: model.fit(batches, verbose=0)),
+            _most_above(lambda: model.fit(batches, shuffle=False, verbose=0)),
             _most_above(lambda: memfit.fit(model, mapped, y, plan=plan, batch_size=64, verbose=0)),
             _most_above(lambda: model.fit(mapped, y, batch_size=64, verbose=0)),
         ]
@@ -49,9 +49,11 @@ def _most_above(run: Callable[[], Any]) -> int:
 
     thread = threading.Thread(target=watch)
     thread.start()
-    run()
-    is_over.set()
-    thread.join()
+    try:
+        run()
+    finally:
+        is_over.set()
+        thread.join()
     return max(readings) - before
 
 
