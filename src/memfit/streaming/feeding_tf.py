@@ -1,7 +1,7 @@
 """Arrays that were given to `fit`, as a set that streams them: nothing is copied as a whole.
 
-Keras makes one tensor of each array before it trains. For an array that is mapped from a file, or of another
-float than Keras computes in, that is a copy of all of it.
+Keras makes one tensor of each array before it trains, and holds one more copy besides; an array that is mapped
+from a file is then in memory as a whole, too, and one of another float than Keras computes in is cast first.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def why_not_stream(x: Any, y: Any, arguments: Mapping[str, Any]) -> str:
 
 
 def held_bytes(data: Any) -> int:
-    """What plain Keras holds of arrays besides themselves: those that are mapped, and those that it casts."""
+    """What plain Keras holds of arrays while it trains, besides what is in memory already."""
     arrays = [leaf for leaf in keras.tree.flatten(data) if isinstance(leaf, np.ndarray)]
     return sum(_held(array) for array in arrays)
 
@@ -130,7 +130,8 @@ def _split(data: tuple[Any, ...], share: float) -> tuple[tuple[Any, ...], tuple[
 
 
 def _held(array: np.ndarray[Any, Any]) -> int:
+    """As measured with Keras 3.15: a tensor and a second copy; the array cast; the pages of a map."""
     is_cast = array.dtype.kind == "f" and array.dtype.name != keras.config.floatx()
-    if is_cast:
-        return int(array.size) * int(tf.as_dtype(keras.config.floatx()).size)
-    return int(array.nbytes) if isinstance(array, np.memmap) else 0
+    item_bytes = int(tf.as_dtype(keras.config.floatx()).size) if is_cast else array.dtype.itemsize
+    mapped_bytes = array.nbytes if isinstance(array, np.memmap) else 0
+    return int(array.size) * item_bytes * (3 if is_cast else 2) + mapped_bytes

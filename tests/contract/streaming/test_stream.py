@@ -443,7 +443,7 @@ def test_a_plan_streams_what_the_host_cannot_hold(tmp_path: Path, monkeypatch: p
     plan = memfit.plan(make_model(), (mapped, y.astype("float32")))
     assert plan.stream_window_bytes == 2048
     assert "streamed by windows of 2.00 KiB" in str(plan)
-    assert "Keras would hold 11.7 KiB of them, and the host has 8.00 KiB" in plan.notes[-1]
+    assert "Keras would hold 43.0 KiB of them, and the host has 8.00 KiB" in plan.notes[-1]
     cached = tf.data.Dataset.from_tensor_slices((x, y)).cache().shuffle(1000, seed=1).batch(8)
     assert "Make it of memfit.stream" in memfit.plan(make_model(), cached).notes[-1]
     with pytest.raises(memfit.UsageError, match="must be NumPy arrays"):
