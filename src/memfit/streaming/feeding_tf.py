@@ -1,7 +1,7 @@
 """Arrays that were given to `fit`, as a set that streams them: nothing is copied as a whole.
 
-Keras makes one tensor of each array before it trains, and holds one more copy besides; an array that is mapped
-from a file is then in memory as a whole, too, and one of another float than Keras computes in is cast first.
+Keras makes one tensor of each array before it trains, and holds one more copy besides. An array that is
+mapped from a file is then in memory as a whole, too, and one of another float than Keras's is cast first.
 """
 
 from __future__ import annotations
