@@ -1,13 +1,14 @@
 """Batches by length: how many steps an epoch has, padding included, and how soon the best lengths are found.
 
     make bench TARGET=data                       everything
-    make bench TARGET="data padding"             one table: padding, search, epoch, peaks or text
+    make bench TARGET="data padding"             one table: padding, search, epoch, peaks, text or stream
 
 Padding: 20,000 sequences of three distributions, batches of 64, 16 lengths, against random batches that are
 padded to their longest. Both sides are counted in the batches themselves, not computed. Search: 1,000,000
 lengths. Epoch: a pass over the batches of 20,000 sequences, against the same sequences padded to the longest
 and cut into batches by `from_tensor_slices(...).shuffle(...).batch(...)`. Peaks: a training step of an
-LSTM(128) on every shape of an epoch, under one number of steps a batch. Text: see `data_text`.
+LSTM(128) on every shape of an epoch, under one number of steps a batch. Text: see `data_text`. Stream: see
+`data_stream`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import memfit
-from benchmarks import data_text
+from benchmarks import data_stream, data_text
 from memfit.data.buckets import best_boundaries
 from memfit.units import format_bytes
 
@@ -196,6 +197,7 @@ TABLES: dict[str, Callable[[], None]] = {
     "epoch": show_epoch,
     "peaks": show_peaks,
     "text": show_text,
+    "stream": data_stream.show_stream,
 }
 
 

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from memfit.rnn.dynamic_tf import dynamic_rnn
     from memfit.rnn.everywhere_tf import checkpoint_time_everywhere
     from memfit.rnn.model_tf import checkpoint_time
+    from memfit.streaming.stream_tf import stream
     from memfit.training.applying_tf import applied
     from memfit.training.fit_tf import fit
     from memfit.training.resuming import Resume
@@ -108,6 +109,7 @@ __all__ = [
     "read_memory",
     "reset_peak",
     "setup",
+    "stream",
     "train_step",
 ]
 
@@ -128,6 +130,7 @@ _HOMES = {
     "read_memory": "memfit.measuring.reading",
     "reset_peak": "memfit.measuring.reading",
     "setup": "memfit.measuring.setup",
+    "stream": "memfit.streaming.stream_tf",
     "train_step": "memfit.training.stepping_tf",
 }
 

@@ -22,7 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("strategies", "estimating"),
     ("depth",),
     ("rnn", "splitting"),
-    ("measuring", "data"),
+    ("measuring", "data", "streaming"),
     ("budgeting",),
     ("records",),
     ("decoding",),
@@ -148,6 +148,7 @@ def test_the_public_names() -> None:
         "read_memory",
         "reset_peak",
         "setup",
+        "stream",
         "train_step",
     ]
     for name in memfit.__all__:

@@ -79,6 +79,7 @@ MODELS_FOR = {
     "micro_batch": RECURRENT,
     "time_checkpoint": RECURRENT,
     "depth_checkpoint": ("residual",),
+    "stream_inputs": ("lstm",),
 }
 """The models that a strategy has something to offer for."""
 

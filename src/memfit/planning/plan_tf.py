@@ -18,6 +18,7 @@ from memfit.estimating.estimate_tf import choose_batch_size
 from memfit.estimating.probing_tf import Subject, check_meter, find_subject
 from memfit.planning.bench_tf import Bench, bench, num_bytes
 from memfit.planning.glance_tf import is_small
+from memfit.planning.inputs_tf import with_inputs
 from memfit.planning.proposing_tf import propose
 from memfit.planning.refusing import refusal
 from memfit.planning.search import (
@@ -102,7 +103,8 @@ def plan(
     budget_bytes = find_budget(budget).device_bytes
     if budget is None and is_small(model, batches, size, budget_bytes):
         note = "Nothing was measured: whatever it takes is far below the budget."
-        return Plan(batch_size=size, num_parameters=model.count_params(), allow=allowed, notes=(note,))
+        found = Plan(batch_size=size, num_parameters=model.count_params(), allow=allowed, notes=(note,))
+        return with_inputs(found, data, batches, size)
     with bench(subject, batches, data, budget_bytes=budget_bytes) as tried:
         planner = _Planner(
             subject=subject,
@@ -113,7 +115,7 @@ def plan(
             allow=allowed,
             tell=tell or (lambda _: None),
         )
-        return planner.plan()
+        return with_inputs(planner.plan(), data, batches, size)
 
 
 @dataclass(kw_only=True)

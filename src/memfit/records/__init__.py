@@ -11,7 +11,7 @@ matters, who said so. It decides nothing itself.
 | `Request` | an allocation that failed: how much, by which op |
 | `Measurement` | what one function or script took in a fresh process, and how it ended |
 | `Facts` | this machine: devices, allocator, limits, versions |
-| `Profile` | what one training step is made of: recurrent parts; parts in depth with bytes and seconds |
+| `Profile` | what one training step is made of: recurrent parts; parts in depth with bytes, seconds; inputs |
 | `Setting`, `Effect` | one way to use a strategy, and what that does in bytes and work |
 | `Plan`, `Considered` | how a model is trained in less memory, and what else could be done |
 | `Incident`, `PlanChange` | what went wrong in a run and what was done; which plan held from when on |
@@ -38,7 +38,16 @@ from memfit.records.measured import (
     Reading,
     Request,
 )
-from memfit.records.planned import Considered, DepthPart, Effect, Plan, Profile, RecurrentPart, Setting
+from memfit.records.planned import (
+    Considered,
+    DepthPart,
+    Effect,
+    InputPart,
+    Plan,
+    Profile,
+    RecurrentPart,
+    Setting,
+)
 from memfit.records.trained import Incident, PlanChange, Run
 
 __all__ = [
@@ -53,6 +62,7 @@ __all__ = [
     "EstimatedPart",
     "Facts",
     "Incident",
+    "InputPart",
     "LengthBin",
     "LengthCut",
     "Lengths",

@@ -52,6 +52,19 @@ class DepthPart(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InputPart(Record):
+    """Arrays that a model is trained on, as far as the host's memory is concerned.
+
+    Attributes:
+        held_bytes: What plain Keras holds of them besides the arrays themselves.
+        host_bytes: What the host may use.
+    """
+
+    held_bytes: int
+    host_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Profile(Record):
     """What one training step is made of, as far as it is known.
 
@@ -59,11 +72,13 @@ class Profile(Record):
         batch_size: Examples in the step.
         recurrent: The parts that run over time.
         depth: The parts between cuts through the depth, from the inputs to the outputs.
+        inputs: The arrays that it is trained on; `None` where there are none.
     """
 
     batch_size: int
     recurrent: tuple[RecurrentPart, ...]
     depth: tuple[DepthPart, ...] = ()
+    inputs: InputPart | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +141,8 @@ class Plan(Record):
             `"least"`, a share of plain Keras's such as `"40%"`, or bytes such as `"64MiB"`; `None`: none.
         evaluation_micro_batch: The most examples under way in validation, `evaluate` and `predict`; `None`:
             all.
+        stream_window_bytes: Arrays are streamed by windows of so many bytes, in the place of Keras's copies
+            (`memfit.stream`); `None`: they are not.
         batch_size: The batch that the plan was made for, which is then checked; `None` for any.
         num_parameters: The parameters of the model that it was made for, which is then checked; `None` for
             any.
@@ -149,6 +166,7 @@ class Plan(Record):
     time_segment: int | None = None
     depth_limit: str | None = None
     evaluation_micro_batch: int | None = None
+    stream_window_bytes: int | None = None
     batch_size: int | None = None
     num_parameters: int | None = None
     allow: tuple[str, ...] = ()
@@ -183,6 +201,8 @@ class Plan(Record):
             rows.append(("in validation", self.in_words(is_training=False)))
         if self.batch_size is not None:
             rows.append(("batch", f"{self.batch_size} examples, as given"))
+        if self.stream_window_bytes is not None:
+            rows.append(("inputs", f"streamed by windows of {format_bytes(self.stream_window_bytes)}"))
         rows.append(("mathematics", f"changed: {', '.join(self.allow)}" if self.allow else "unchanged"))
         if self.budget_bytes is not None:
             rows.append(("budget", format_bytes(self.budget_bytes)))

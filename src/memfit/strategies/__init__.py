@@ -7,6 +7,7 @@ from typing import Final
 from memfit.strategies.depth_checkpoint import DepthCheckpoint
 from memfit.strategies.micro_batch import MicroBatch
 from memfit.strategies.protocol import Strategy
+from memfit.strategies.stream_inputs import StreamInputs
 from memfit.strategies.time_checkpoint import TimeCheckpoint
 
-ALL: Final[tuple[Strategy, ...]] = (MicroBatch(), TimeCheckpoint(), DepthCheckpoint())
+ALL: Final[tuple[Strategy, ...]] = (MicroBatch(), TimeCheckpoint(), DepthCheckpoint(), StreamInputs())

@@ -27,7 +27,13 @@ def prepare_plan(plan: Plan | None, allow: str | Iterable[str] = ()) -> Plan:
 
 def _check(plan: Plan) -> None:
     check_allowed(plan.allow)
-    for name in ("micro_batch", "time_segment", "evaluation_micro_batch", "batch_size"):
+    for name in (
+        "micro_batch",
+        "time_segment",
+        "evaluation_micro_batch",
+        "stream_window_bytes",
+        "batch_size",
+    ):
         value = getattr(plan, name)
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
             raise UsageError(

@@ -14,6 +14,7 @@ import keras
 import tensorflow as tf
 
 from memfit.errors import MemfitWarning, UsageError
+from memfit.streaming.stream_tf import REPEATABLE
 from memfit.training import resuming_internals_tf as internals
 from memfit.training.sources_tf import example_of
 
@@ -105,7 +106,8 @@ def check_dataset(dataset: tf.data.Dataset, validation: Any) -> None:
                 f"the tf.data set was told deterministic=False ({_name(node)}), so a run on it cannot be "
                 "resumed exactly. Leave deterministic= out."
             )
-        _check_functions(node)
+        if internals.name_of(node) != REPEATABLE:
+            _check_functions(node)
     _check_validation(found, validation)
 
 

@@ -14,6 +14,7 @@ from memfit.errors import MemfitWarning, UsageError
 from memfit.records import Outcome, Plan, Run
 from memfit.splitting import internals_tf as internals
 from memfit.splitting.checking_tf import why_not_evaluate, why_not_train
+from memfit.streaming.feeding_tf import stream_fit
 from memfit.training import checking
 from memfit.training.driver_tf import Driver, Watch, read_peak
 from memfit.training.planning_tf import plan_fit
@@ -70,6 +71,9 @@ def fit(
     checking.check_arguments(arguments, is_batched=kind is not None, kind=kind or "")
     if plan is None:
         prepared = plan_fit(model, x, y, budget=budget, allow=prepared.allow, arguments=arguments)
+    if prepared.stream_window_bytes is not None and kind is None:
+        x, arguments = stream_fit(x, y, arguments, prepared.stream_window_bytes)
+        y = None
     callbacks = arguments.pop("callbacks", None)
     driver = Driver(
         model,

@@ -51,6 +51,7 @@ def _expectations() -> dict[str, bool]:
         "keras Trainer._symbolic_build": "_symbolic_build" in dir(keras.Model),
         "keras seed generator": "state" in vars(global_seed_generator()),
         "tensorflow Dataset._inputs": {"_seed", "_seed2", "_reshuffle_each_iteration"} <= set(vars(shuffle)),
+        "tensorflow Dataset._name": "_name" in vars(dataset),
         "tensorflow Dataset._deterministic": "_deterministic" in vars(dataset),
         "tensorflow Dataset._functions": len(dataset._functions()[0].function.graph.get_operations()) > 0,
     }
@@ -148,6 +149,11 @@ def is_reshuffled(node: Any) -> bool:
 def is_any_order(node: Any) -> bool:
     """Whether a dataset was told `deterministic=False`."""
     return getattr(node, "_deterministic", None) == "false"
+
+
+def name_of(node: Any) -> str | None:
+    """The name that a stage of a dataset was given."""
+    return getattr(node, "_name", None)
 
 
 def is_parallel(node: Any) -> bool:

@@ -1,0 +1,1 @@
+"""Data from files and generators, a window at a time: `memfit.stream`."""
