@@ -240,7 +240,7 @@ def show(name: str) -> Result:
 
 def find_best(name: str, found: dict[str, Any]) -> tuple[str, float, list[str]]:
     """The fastest that trains within the budget: in words, its seconds, and what was faster and did not."""
-    failed = []
+    failed: list[str] = []
     for values, seconds in sorted(found["rivals"], key=lambda rival: rival[1]):
         if seconds >= found["chosen_seconds"]:
             break

@@ -19,9 +19,9 @@ from memfit.units import MIB
 # allocator fits them into other holes. Chosen so that real runs keep to the upper bound: `make bench
 # TARGET=estimate`.
 SPREAD_BELOW: Final = 0.10
-SPREAD_ABOVE: Final = 0.11
+SPREAD_ABOVE: Final = 0.08
 # The same for the room in which a recorded step finds a place for every buffer.
-SPREAD_OF_ROOM: Final = 0.03
+SPREAD_OF_ROOM: Final = 0.0
 # What TensorFlow keeps of its own beside a step: constants, counters.
 OWN_BYTES: Final = MIB
 

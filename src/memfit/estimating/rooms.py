@@ -13,17 +13,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from memfit.budgeting.allocator import FIRST_REGION_BYTES
 from memfit.estimating.chunks import Chunks, rounded
 from memfit.estimating.growth import Recording, moments
 
 # Each recording is replayed so many times: what a step leaves behind is where the next one meets it.
 NUM_ROUNDS: Final = 2
+# The allocator's first region, which a limit leaves beside it. Half of it is taken for TensorFlow's own.
+SMALL_BYTES: Final = FIRST_REGION_BYTES // 2
 # The room is found to within this share.
 ROOM_STEP: Final = 1.02
 
 
 def room_for(
-    recordings: Sequence[Recording], num_examples: int, resting: Sequence[int], least_bytes: int
+    recordings: Sequence[Recording],
+    num_examples: int,
+    resting: Sequence[int],
+    least_bytes: int,
+    *,
+    most_bytes: int | None = None,
+    is_thorough: bool = False,
 ) -> int:
     """The bytes in which recorded steps find a place for every buffer, one after the other.
 
@@ -32,11 +41,19 @@ def room_for(
         num_examples: The batch.
         resting: Sizes of what is held all the time: variables and inputs.
         least_bytes: The least to consider.
+        most_bytes: Where to stop looking: what is returned is then more than that.
+        is_thorough: Whether to ask for room however what rests lies, and in whatever order the steps come.
     """
     steps = [_Step.of(each, num_examples) for each in recordings]
+    cases = [(steps, list(resting))]
+    if is_thorough:
+        orders = [list(resting), list(resting)[::-1], sorted(resting), sorted(resting, reverse=True)]
+        cases = [(some, order) for some in (steps, steps[::-1]) for order in orders]
     room = float(least_bytes)
-    while not _fit(steps, resting, int(room)):
+    while not all(_fit(some, order, int(room)) for some, order in cases):
         room *= ROOM_STEP
+        if most_bytes is not None and room > most_bytes:
+            break
     return int(room)
 
 
@@ -79,7 +96,7 @@ class _Memory:
     """A region with what rests in it."""
 
     def __init__(self, room_bytes: int) -> None:
-        self._chunks = Chunks(room_bytes)
+        self._chunks = Chunks(room_bytes, small_bytes=SMALL_BYTES)
         self._resting: dict[int, list[int | None]] = defaultdict(list)
 
     def rest(self, size: int) -> bool:

@@ -38,9 +38,10 @@ LONG_SECONDS: Final = 5.0
 # The same for a rehearsal, whose highest peak counts: as many as fit into some seconds.
 MOST_STEPS: Final = 10
 REHEARSAL_SECONDS: Final = 2.0
-# Two steps of a rehearsal are recorded buffer by buffer, to see whether they would run into holes; of steps
-# with more buffers, which take seconds to record, one.
-MANY_BUFFERS: Final = 12_000
+# Steps of a rehearsal that are recorded buffer by buffer, to see whether they would run into holes. With more
+# buffers that takes seconds, so one must do; most of those are small, and so are the holes.
+NUM_RECORDED: Final = 4
+FEW_BUFFERS: Final = 2_000
 
 
 class Bench:
@@ -86,7 +87,7 @@ class Bench:
                 raise
             return None
 
-    def room_bytes(self, plan: Plan, batch_size: int, least_bytes: int) -> int:
+    def room_bytes(self, plan: Plan, batch_size: int, least_bytes: int, most_bytes: int) -> int:
         """The limit under which steps by a plan would find a place for every buffer; no less than the least.
 
         A peak without a limit does not tell: under one, what is free may lie in holes that are too small.
@@ -95,10 +96,19 @@ class Bench:
         leaves = [bytes_of(leaf.shape, leaf.dtype) for leaf in tf.nest.flatten(batch)]
         is_gpu = bool(tf.config.list_logical_devices("GPU"))
         timelines = [record_step(lambda: self._step(function, batch), is_gpu=is_gpu)]
-        if len(timelines[0].buffers) <= MANY_BUFFERS:
-            timelines.append(record_step(lambda: self._step(function, batch), is_gpu=is_gpu))
-        recordings = [record(each, batch_size, {batch_size: each}) for each in timelines]
-        return room_for(recordings, batch_size, [self.other_bytes, *self._resting, *leaves], least_bytes)
+        is_cheap = len(timelines[0].buffers) <= FEW_BUFFERS
+        timelines += [
+            record_step(lambda: self._step(function, batch), is_gpu=is_gpu)
+            for _ in range(NUM_RECORDED - 1 if is_cheap else 0)
+        ]
+        return room_for(
+            [record(each, batch_size, {batch_size: each}) for each in timelines],
+            batch_size,
+            [self.other_bytes, *self._resting, *leaves],
+            least_bytes,
+            most_bytes=most_bytes,
+            is_thorough=is_cheap,
+        )
 
     def evaluate(self, plan: Plan, sizes: tuple[int, ...]) -> list[Try]:
         """Validation steps of some sizes by a plan."""

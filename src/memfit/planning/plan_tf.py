@@ -254,8 +254,12 @@ class _Planner:
         return best
 
     def _is_worth_a_try(self, candidate: Candidate, best: tuple[Candidate, Try]) -> bool:
-        """Whether a candidate of a kind that was not rehearsed may be faster than the best so far."""
-        tried = {name for name, _ in self._rehearsed}
+        """Whether a candidate of a kind whose rehearsals all missed may be faster than the best so far."""
+        tried = {
+            name
+            for (name, _), found in self._rehearsed.items()
+            if found is not None and is_safe(found, self.budget_bytes)
+        }
         return candidate.variant.name not in tried and candidate.seconds < WORTH_A_TRY * best[1].seconds
 
     def _rehearse(self, candidate: Candidate) -> Try | None:
@@ -278,7 +282,7 @@ class _Planner:
 
     def _room_bytes(self, settings: Plan, least_bytes: int) -> int | None:
         try:
-            return self.bench.room_bytes(settings, self.batch_size, least_bytes)
+            return self.bench.room_bytes(settings, self.batch_size, least_bytes, self.budget_bytes)
         except SetupError as fault:  # The profiler is in use.
             self._notes.append(f"Whether memory would be left in holes was not looked at: {fault}")
             return None
