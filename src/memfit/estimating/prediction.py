@@ -19,9 +19,7 @@ from memfit.units import MIB
 # allocator fits them into other holes. Chosen so that real runs keep to the upper bound: `make bench
 # TARGET=estimate`.
 SPREAD_BELOW: Final = 0.10
-SPREAD_ABOVE: Final = 0.08
-# The same for the room in which a recorded step finds a place for every buffer.
-SPREAD_OF_ROOM: Final = 0.0
+SPREAD_ABOVE: Final = 0.06
 # What TensorFlow keeps of its own beside a step: constants, counters.
 OWN_BYTES: Final = MIB
 
@@ -150,8 +148,8 @@ class Growth:
     def _room(self, span: Span, peaks: Sequence[Peak], examples: int, resting: Sequence[int]) -> float:
         """How many times the highest peak must be there, so that steps do not run into holes."""
         highest = max(peak.num_bytes for peak in peaks)
-        least = int(highest * (1 + SPREAD_ABOVE) / (1 + SPREAD_OF_ROOM))
-        return room_for(span.recordings, examples, resting, least) * (1 + SPREAD_OF_ROOM) / highest
+        least = int(highest * (1 + SPREAD_ABOVE))
+        return room_for(span.recordings, examples, resting, least) / highest
 
     def _peaks(self, span: Span, examples: int, resting: Sequence[int]) -> list[Peak]:
         return [replay(recording, examples, resting) for recording in span.recordings]

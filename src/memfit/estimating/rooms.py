@@ -22,7 +22,7 @@ NUM_ROUNDS: Final = 2
 # The allocator's first region, which a limit leaves beside it. Half of it is taken for TensorFlow's own.
 SMALL_BYTES: Final = FIRST_REGION_BYTES // 2
 # The room is found to within this share.
-ROOM_STEP: Final = 1.02
+ROOM_STEP: Final = 1.01
 
 
 def room_for(

@@ -3,7 +3,7 @@
 from memfit.estimating.growth import Recording, record, replay
 from memfit.estimating.rooms import ROOM_STEP, fits, room_for
 from memfit.estimating.timeline import Buffer, Timeline
-from memfit.units import KIB
+from memfit.units import MIB
 
 
 def recorded(*buffers: tuple[str, int, int, int | None]) -> Recording:
@@ -14,35 +14,35 @@ def recorded(*buffers: tuple[str, int, int, int | None]) -> Recording:
 
 
 def test_free_memory_in_holes_is_no_room() -> None:
-    holes = recorded(("one", 4 * KIB, 0, 2), ("two", 4 * KIB, 1, None), ("three", 8 * KIB, 3, None))
-    assert replay(holes, 1, []).num_bytes == 12 * KIB
-    assert not fits([holes], 1, [], 12 * KIB)
-    assert fits([holes], 1, [], 16 * KIB)
-    assert not fits([holes], 1, [32 * KIB], 16 * KIB)
+    holes = recorded(("one", 4 * MIB, 0, 2), ("two", 4 * MIB, 1, None), ("three", 8 * MIB, 3, None))
+    assert replay(holes, 1, []).num_bytes == 12 * MIB
+    assert not fits([holes], 1, [], 12 * MIB)
+    assert fits([holes], 1, [], 16 * MIB)
+    assert not fits([holes], 1, [32 * MIB], 16 * MIB)
 
 
 def test_the_room_is_found_from_below() -> None:
-    holes = recorded(("one", 4 * KIB, 0, 2), ("two", 4 * KIB, 1, None), ("three", 8 * KIB, 3, None))
-    room = room_for([holes], 1, [], 12 * KIB)
-    assert 16 * KIB <= room <= 16 * KIB * ROOM_STEP
-    assert room_for([holes], 1, [], 100 * KIB) == 100 * KIB
+    holes = recorded(("one", 4 * MIB, 0, 2), ("two", 4 * MIB, 1, None), ("three", 8 * MIB, 3, None))
+    room = room_for([holes], 1, [], 12 * MIB)
+    assert 16 * MIB <= room <= 16 * MIB * ROOM_STEP
+    assert room_for([holes], 1, [], 100 * MIB) == 100 * MIB
 
 
 # A new value of a variable beside an activation: the old one was at the beginning, the new one is behind.
-UPDATE = recorded(("activation", 8 * KIB, 0, 3), ("new", 2 * KIB, 1, None), ("", 2 * KIB, -1, 2))
+UPDATE = recorded(("activation", 8 * MIB, 0, 3), ("new", 2 * MIB, 1, None), ("", 2 * MIB, -1, 2))
 
 
 def test_what_a_step_leaves_behind_is_in_the_way_of_the_next() -> None:
-    assert replay(UPDATE, 1, [2 * KIB]).num_bytes == 12 * KIB
-    large = recorded(("activation", 24 * KIB, 0, 1))
-    # Each finds its room alone; after the update, the large one meets holes of 10 and 20 KiB.
-    assert fits([large], 1, [2 * KIB], 32 * KIB)
-    assert fits([UPDATE], 1, [2 * KIB], 32 * KIB)
-    assert not fits([UPDATE, large], 1, [2 * KIB], 32 * KIB)
+    assert replay(UPDATE, 1, [2 * MIB]).num_bytes == 12 * MIB
+    large = recorded(("activation", 24 * MIB, 0, 1))
+    # Each finds its room alone; after the update, the large one meets holes of 10 and 20 MiB.
+    assert fits([large], 1, [2 * MIB], 32 * MIB)
+    assert fits([UPDATE], 1, [2 * MIB], 32 * MIB)
+    assert not fits([UPDATE, large], 1, [2 * MIB], 32 * MIB)
 
 
 def test_steps_do_not_fill_the_memory_with_their_results() -> None:
-    loss = recorded(("loss", 4 * KIB, 0, None))
-    assert fits([loss] * 10, 1, [], 4 * KIB)
+    loss = recorded(("loss", 4 * MIB, 0, None))
+    assert fits([loss] * 10, 1, [], 4 * MIB)
     # The variable is there once, wherever it is.
-    assert fits([UPDATE] * 10, 1, [2 * KIB], 32 * KIB)
+    assert fits([UPDATE] * 10, 1, [2 * MIB], 32 * MIB)
