@@ -1,12 +1,12 @@
 """`memfit.estimate` against the truth: the peak of the real step in a fresh process.
 
-    make bench TARGET=estimate                      everything (about 20 minutes on two cores)
+    make bench TARGET=estimate                      everything (about 40 minutes on two cores)
     make bench TARGET="estimate lstm unet"          some models
     BENCH_CACHE=truth.json make bench ...           truth that was measured before is not measured again
 
-The largest batch that an estimate measures has 4 examples; those here have 4 to 1,024 times as many. The
-truth of a case is the median over the peaks of some steps of Keras's own `train_on_batch`. As a cap: the same
-steps under a hard limit of the estimate's upper bound.
+The largest batch that an estimate measures has 16 examples; those here have 4 to 64 times as many. The truth
+of a case is the median over the peaks of some steps of Keras's own `model.fit`. As a cap: the same steps in
+another fresh process under a hard limit of the estimate's upper bound, for every case.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from memfit.units import MIB
 
 NUM_STEPS = 5
 CAP_SECONDS = 100  # A step that does not fit waits 10 s for each request that fails.
+NUM_TRIES = 2  # A machine that others use, too, may end a process.
 SKIPPED_STEPS = 1  # The first one also traces.
 
 
@@ -139,8 +140,11 @@ class Cache:
 
 def fresh(function: Callable[..., Any], *arguments: Any) -> Any:
     """What a function returns in a fresh process with room enough."""
-    measured = memfit.measure(function, *arguments, device_limit="3GiB")
-    if measured.value is None:
+    for _ in range(NUM_TRIES):
+        measured = memfit.measure(function, *arguments, device_limit="3GiB")
+        if measured.value is not None:
+            break
+    else:
         raise SystemExit(f"{arguments}: {measured.outcome.value}: {measured.reason}\n{measured.output}")
     return measured.value
 
@@ -155,8 +159,9 @@ def keeps_cap(name: str, batch_size: int, limit_bytes: int) -> bool:
 
 def main(names: Sequence[str] = ()) -> None:
     """Prints the tables for the models named, or for all."""
-    cache, rows, seconds = Cache(), [], {}
-    for name in names or CASES:
+    cache, rows, seconds, start = Cache(), [], {}, time.perf_counter()
+    chosen = list(names or CASES)
+    for place, name in enumerate(chosen, 1):
         case = CASES[name]
         made = fresh(make_estimates, name, case.batches)
         step = 0.0
@@ -177,6 +182,8 @@ def main(names: Sequence[str] = ()) -> None:
             )
             print(_shown(rows[-1]), flush=True)
         seconds[name] = (made["seconds"], max(10.0, 3 * step))
+        minutes = (time.perf_counter() - start) / 60
+        print(f"{place} of {len(chosen)} models, {minutes:.0f} min; estimated in {made['seconds']:.1f} s")
     _summarise(rows, seconds)
 
 
@@ -191,14 +198,14 @@ def _shown(row: Row) -> str:
 def _summarise(rows: Sequence[Row], seconds: dict[str, tuple[float, float]]) -> None:
     errors = sorted(abs(row.error) for row in rows)
     last = errors[min(len(errors) - 1, int(0.95 * len(errors)))]
-    failed = sum(not row.is_cap_kept for row in rows) / len(rows)
     slack = median(row.high / row.truth for row in rows)
     late = [name for name, (took, allowed) in seconds.items() if took > allowed]
     took = [each for each, _ in seconds.values()]
     print(f"\n{len(seconds)} models, {len(rows)} cases")
     _line("median error", f"{median(errors):.1%}", "<= 5 %", is_met=median(errors) <= 0.05)
     _line("95th percentile", f"{last:.1%}", "<= 15 %", is_met=last <= 0.15)
-    _line("cap failed", f"{failed:.1%}", "<= 3 %", is_met=failed <= 0.03)
+    num_failed = sum(not row.is_cap_kept for row in rows)
+    _line("cap failed", f"{num_failed} of {len(rows)}", "<= 3 %", is_met=num_failed <= 0.03 * len(rows))
     _line("upper bound over truth, median", f"{slack:.2f}", "<= 1.15", is_met=slack <= 1.15)
     _line("seconds, median and most", f"{median(took):.1f}, {max(took):.1f}", "<= 10", is_met=not late)
     families = defaultdict(list)
@@ -206,6 +213,11 @@ def _summarise(rows: Sequence[Row], seconds: dict[str, tuple[float, float]]) -> 
         families[row.family].append(abs(row.error))
     for family, found in families.items():
         _line(f"{family}, median error", f"{median(found):.1%}", "<= 10 %", is_met=median(found) <= 0.10)
+    print(f"\nlate: {', '.join(f'{name} {seconds[name][0]:.1f} s' for name in late) or 'none'}")
+    print("\nruns that failed under the upper bound")
+    for row in rows:
+        if not row.is_cap_kept:
+            print(_shown(row))
     print("\nunder-estimates, worst first")
     for row in sorted((row for row in rows if row.error < 0), key=lambda row: row.error):
         print(_shown(row))

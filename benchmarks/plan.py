@@ -4,10 +4,14 @@
     make bench TARGET="plan lstm-half cnn"       some cases
 
 Each case is a model, a batch and a budget, in a fresh process. The plan is made; then all combinations of
-time segments, depth limits and micro-batches are run at the whole batch, one after the other, and the fastest
-that stays within the budget is the best. Chosen and best are then run again, in turn, and the least of their
-times are compared. Last, the chosen plan trains some steps in another fresh process, whose allocator is
-limited to the budget.
+time segments, depth limits and micro-batches are run at the whole batch, one after the other. Those whose
+peak is within the budget and that seem faster than the plan are its rivals: they are run again in turn with
+it, and the least of their times count. A rival is feasible if it trains in a fresh process whose allocator is
+limited to the budget, without an incident; the best is the fastest feasible one, or the plan itself. The plan
+trains under that limit, too.
+
+A model that fits as it is runs as it is, by rule, whatever else would be faster. Where that is the plan, its
+ratio to the best is printed like the others, and it is counted on its own.
 
 Try-and-halve is the recipe that people use: run, wait for the out-of-memory, halve the batch, start again.
 Its time is arithmetic: each failed try costs the 10 s that TensorFlow waits, and a step. It also changes the
@@ -26,6 +30,8 @@ from benchmarks.estimate_models import CASES as MODELS
 from memfit.units import format_bytes
 
 NUM_STEPS, NUM_DUELS = 3, 3
+# Rivals that are looked at again, and how much slower they may seem at first.
+MOST_RIVALS, MARGIN = 6, 1.05
 WAIT_SECONDS = 10.0
 TARGET = 1.10
 
@@ -59,7 +65,7 @@ CASES = {
     "resnet": Case(model="resnet", batch_size=64, share=0.7),
     "resnet-split": Case(model="resnet", batch_size=64, share=0.4, allow=("split_batch_norm",)),
     "transformer": Case(model="transformer", batch_size=128, share=0.5),
-    "autoencoder": Case(model="autoencoder-dense", batch_size=1024, share=0.8),
+    "autoencoder": Case(model="autoencoder-dense", batch_size=1024, share=0.9),
 }
 
 
@@ -104,14 +110,7 @@ def run_case(name: str) -> dict[str, Any]:
                 continue
             if result is not None:
                 found[each] = result
-        fitting = {each: result for each, result in found.items() if result.peak_bytes <= budget_bytes}
-        best = min(fitting or found, key=lambda each: found[each].seconds)
-        times: dict[memfit.Plan, list[float]] = {chosen: [], best: []}
-        for _ in range(NUM_DUELS):
-            for each in times:
-                result = tried.rehearse(each, case.batch_size)
-                assert result is not None
-                times[each].append(result.seconds)
+        times = _duel(tried, case, found, chosen, budget_bytes)
     halvings, size = 0, case.batch_size
     while size > 1 and _whole(found, case, size) > budget_bytes:
         size, halvings = size // 2, halvings + 1
@@ -120,13 +119,27 @@ def run_case(name: str) -> dict[str, Any]:
         "plan": plan.to_dict(),
         "planning_seconds": planning_seconds,
         "plain_seconds": plain.seconds,
-        "chosen_seconds": min(times[chosen]),
-        "chosen_bytes": found[chosen].peak_bytes,
-        "best": best.in_words(),
-        "best_seconds": min(times[best]),
+        "chosen_seconds": min(times.pop(chosen)),
+        "rivals": [[each.to_dict(), min(seconds)] for each, seconds in times.items()],
         "num_tried": len(found),
         "num_halvings": halvings,
     }
+
+
+def _duel(
+    tried: Any, case: Case, found: dict[memfit.Plan, Any], chosen: memfit.Plan, budget_bytes: int
+) -> dict[memfit.Plan, list[float]]:
+    """The times of the chosen plan and of its rivals, each run again in turn."""
+    fitting = [each for each, result in found.items() if result.peak_bytes <= budget_bytes and each != chosen]
+    fitting.sort(key=lambda each: found[each].seconds)
+    fast = [each for each in fitting if found[each].seconds < MARGIN * found[chosen].seconds]
+    times: dict[memfit.Plan, list[float]] = {each: [] for each in (chosen, *fast[:MOST_RIVALS])}
+    for _ in range(NUM_DUELS):
+        for each, seconds in times.items():
+            result = tried.rehearse(each, case.batch_size)
+            assert result is not None
+            seconds.append(result.seconds)
+    return times
 
 
 def _whole(found: dict[memfit.Plan, Any], case: Case, size: int) -> int:
@@ -185,31 +198,84 @@ def fresh(function: Callable[..., Any], *arguments: Any, limit: int | None = Non
     return measured.value
 
 
-def show(name: str) -> tuple[float, bool]:
-    """Prints one case, and returns its ratio and whether it stayed within its budget."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """How a case went.
+
+    Args:
+        ratio: The time of the plan over that of the best.
+        is_clean: Whether it trained under its budget without an incident.
+        is_as_it_is: Whether the plan leaves the model as it is.
+    """
+
+    ratio: float
+    is_clean: bool
+    is_as_it_is: bool = False
+
+
+def show(name: str) -> Result:
+    """Runs and prints one case."""
+    print(f"{name}: planning, and trying all combinations ...", flush=True)
     found = fresh(run_case, name)
     budget = format_bytes(found["budget_bytes"])
     if "error" in found:
-        print(f"{name:16} {budget:>9}  {found['error'][:120]}", flush=True)
-        return float("inf"), False
-    trained = fresh(train_case, name, found["plan"], limit=found["budget_bytes"])
+        print(f"  {budget}: {found['error'][:160]}", flush=True)
+        return Result(ratio=float("inf"), is_clean=False)
     plan = memfit.Plan.from_dict(found["plan"])
-    ratio = found["chosen_seconds"] / found["best_seconds"]
+    print(f"  {budget}: {plan.in_words()}, {found['chosen_seconds']:.3f} s; training under the limit ...")
+    trained = fresh(train_case, name, found["plan"], limit=found["budget_bytes"])
+    best, best_seconds, failed = find_best(name, found)
+    ratio = found["chosen_seconds"] / best_seconds
     halving_seconds = found["num_halvings"] * (WAIT_SECONDS + found["plain_seconds"])
-    incidents = trained.get("error") or "; ".join(trained["incidents"])
-    peak = "" if "error" in trained else f"peak {format_bytes(trained['peak_bytes'])}"
     print(
-        f"{name:16} {budget:>9}  {plan.in_words():44} {found['chosen_seconds']:6.3f} s, best of "
-        f"{found['num_tried']}: {found['best']:44} {found['best_seconds']:6.3f} s, {ratio:5.2f}x  planned in "
-        f"{found['planning_seconds']:4.1f} s (halving {halving_seconds:4.1f} s), {peak} {incidents}",
+        f"  {ratio:.2f}x of the best of {found['num_tried']}: {best}, {best_seconds:.3f} s"
+        + (f" ({len(failed)} faster did not train within the budget: {'; '.join(failed)})" if failed else "")
+        + f"\n  planned in {found['planning_seconds']:.1f} s (halving {halving_seconds:.1f} s), "
+        + f"upper bound {format_bytes(plan.high_bytes or 0)}, {_told(trained)}",
         flush=True,
     )
-    return ratio, not incidents
+    is_as_it_is = plan.in_words() == memfit.Plan().in_words()
+    return Result(ratio=ratio, is_clean=not _incidents(trained), is_as_it_is=is_as_it_is)
+
+
+def find_best(name: str, found: dict[str, Any]) -> tuple[str, float, list[str]]:
+    """The fastest that trains within the budget: in words, its seconds, and what was faster and did not."""
+    failed: list[str] = []
+    for values, seconds in sorted(found["rivals"], key=lambda rival: rival[1]):
+        if seconds >= found["chosen_seconds"]:
+            break
+        rival = replace(memfit.Plan.from_dict(values), budget_bytes=found["budget_bytes"])
+        print(f"  trying {rival.in_words()} under the limit ...", flush=True)
+        if not _incidents(fresh(train_case, name, rival.to_dict(), limit=found["budget_bytes"])):
+            return rival.in_words(), seconds, failed
+        failed.append(rival.in_words())
+    return "the plan", found["chosen_seconds"], failed
+
+
+def _incidents(trained: dict[str, Any]) -> str:
+    return str(trained.get("error") or "; ".join(trained["incidents"]))
+
+
+def _told(trained: dict[str, Any]) -> str:
+    peak = "" if "error" in trained else f"trained, peak {format_bytes(trained['peak_bytes'])} "
+    return f"{peak}{_incidents(trained)[:200]}"
 
 
 def main(names: Sequence[str] = ()) -> None:
     """Prints all cases, or those named."""
+    start = time.perf_counter()
     results = {name: show(name) for name in (names or CASES)}
-    good = sum(ratio <= TARGET for ratio, _ in results.values())
-    clean = sum(is_clean for _, is_clean in results.values())
-    print(f"{good} of {len(results)} within {TARGET:.2f}x of the best; {clean} trained without an incident")
+    good = sum(each.ratio <= TARGET for each in results.values())
+    by_rule = [name for name, each in results.items() if each.is_as_it_is and each.ratio > TARGET]
+    clean = sum(each.is_clean for each in results.values())
+    print(f"\n{good} of {len(results)} within {TARGET:.2f}x of the best feasible plan")
+    if by_rule:
+        print(f"slower by rule, since the model fits as it is: {', '.join(by_rule)}")
+    slow = [name for name, each in results.items() if each.ratio > TARGET and name not in by_rule]
+    print(f"target {TARGET:.2f}x: {'NOT MET by ' + ', '.join(slow) if slow else 'met'}")
+    print(f"{clean} of {len(results)} trained without an incident: {_met(clean == len(results))}")
+    print(f"{(time.perf_counter() - start) / 60:.0f} minutes")
+
+
+def _met(is_met: bool) -> str:
+    return "met" if is_met else "NOT MET"

@@ -29,13 +29,14 @@ def rounded(num_bytes: int) -> int:
 
 
 class Chunks:
-    """One region of memory, free at first.
+    """One region of memory, free at first, and perhaps a small one beside it.
 
     Args:
         region_bytes: Its size.
+        small_bytes: The size of the small one: what fits there is taken there first, being the smaller hole.
     """
 
-    def __init__(self, region_bytes: int = REGION_BYTES) -> None:
+    def __init__(self, region_bytes: int = REGION_BYTES, *, small_bytes: int = 0) -> None:
         self._size = {0: region_bytes}
         self._next: dict[int, int] = {}
         self._previous: dict[int, int] = {}
@@ -43,6 +44,10 @@ class Chunks:
         self._free_starts = {0}
         self.held_bytes = 0
         self.peak_bytes = 0
+        if small_bytes:  # No neighbour of the other, so they are never joined.
+            self._size[-small_bytes] = small_bytes
+            insort(self._free, (small_bytes, -small_bytes))
+            self._free_starts.add(-small_bytes)
 
     def has_room(self, num_bytes: int) -> bool:
         """Whether some chunk holds a request."""

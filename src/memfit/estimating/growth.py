@@ -191,7 +191,7 @@ def replay(recording: Recording, num_examples: int, resting: Sequence[int]) -> P
     needed, growing = Tally(sum(map(rounded, resting))), Tally()
     sizes = [law.at(num_examples) for law in recording.laws]
     at = -1
-    for moment, is_birth, index in _moments(recording.timeline):
+    for moment, is_birth, index in moments(recording.timeline):
         if is_birth:
             before = chunks.peak_bytes
             starts[index] = chunks.take(sizes[index])
@@ -211,28 +211,6 @@ def replay(recording: Recording, num_examples: int, resting: Sequence[int]) -> P
     return Peak(num_bytes=chunks.peak_bytes, needed_bytes=needed.most, growing_bytes=growing.most, held=held)
 
 
-def fits(recording: Recording, num_examples: int, resting: Sequence[int], region_bytes: int) -> bool:
-    """Whether a recorded step would find room for every buffer in a region of memory.
-
-    That takes more than its peak: what is free may lie in holes that are too small.
-    """
-    if region_bytes < sum(map(rounded, resting)):
-        return False
-    chunks = Chunks(region_bytes)
-    starts = _rested(chunks, recording, resting)
-    sizes = [law.at(num_examples) for law in recording.laws]
-    for _, is_birth, index in _moments(recording.timeline):
-        if not is_birth:
-            start = starts.pop(index)
-            if start is not None:
-                chunks.give_back(start)
-        elif chunks.has_room(sizes[index]):
-            starts[index] = chunks.take(sizes[index])
-        else:
-            return False
-    return True
-
-
 def _rested(chunks: Chunks, recording: Recording, resting: Sequence[int]) -> dict[int, int | None]:
     """Takes what rests, and finds there the buffers that were there before the step and die in it.
 
@@ -240,8 +218,7 @@ def _rested(chunks: Chunks, recording: Recording, resting: Sequence[int]) -> dic
     """
     places: dict[int, list[int | None]] = defaultdict(list)
     for size in sorted(resting, reverse=True):
-        if chunks.has_room(size):
-            places[size].append(chunks.take(size))
+        places[size].append(chunks.take(size))
     return {
         index: places[buffer.num_bytes].pop() if places[buffer.num_bytes] else None
         for index, buffer in enumerate(recording.timeline.buffers)
@@ -249,7 +226,7 @@ def _rested(chunks: Chunks, recording: Recording, resting: Sequence[int]) -> dic
     }
 
 
-def _moments(timeline: Timeline) -> list[tuple[int, bool, int]]:
+def moments(timeline: Timeline) -> list[tuple[int, bool, int]]:
     """When which buffer is born (true) or dies."""
     births = [(each.born, True, index) for index, each in enumerate(timeline.buffers) if each.born >= 0]
     deaths = [(each.died, False, i) for i, each in enumerate(timeline.buffers) if each.died is not None]

@@ -12,8 +12,24 @@ from memfit.estimating.batches_tf import Batches
 from memfit.estimating.internals_tf import buffer_size, stages
 from memfit.records import EstimatedPart, Source
 
-# What Keras has under way when it cuts arrays into batches, or tf.data when it chooses by itself.
+# What tf.data has under way where it chooses by itself.
 USUAL_PREFETCH: Final = 2
+# Batches that Keras has under way beside that of the step when it cuts arrays: seen on two cores.
+ARRAY_PREFETCH: Final = 3
+FILLED_LATER: Final = ("shuffle buffer", "prefetch buffer", "cache")
+
+
+def under_way_bytes(data: Any, batches: Batches, batch_size: int) -> int:
+    """What a data pipeline will hold beside the batch of the step, once it runs, that is not there before."""
+    if isinstance(data, tf.data.Dataset):
+        parts = _set_parts(data, batches, 0)
+        return sum(part.num_bytes for part in parts if part.name in FILLED_LATER)
+    if data is None:
+        return 0
+    batch_bytes = sum(size.at(batch_size, batches.length) for size in batches.input_sizes())
+    num_examples = batches.num_examples
+    num_others = ARRAY_PREFETCH if num_examples is None else -(-num_examples // batch_size) - 1
+    return min(ARRAY_PREFETCH, num_others) * batch_bytes
 
 
 def host_parts(data: Any, batches: Batches, batch_size: int) -> tuple[EstimatedPart, ...]:
@@ -29,7 +45,7 @@ def host_parts(data: Any, batches: Batches, batch_size: int) -> tuple[EstimatedP
         if copied:
             found.append(_part("copies in other types", sum(_copy_bytes(a) for a in copied), Source.DERIVED))
     if data is not None:
-        found.append(_part("batches under way", USUAL_PREFETCH * batch_bytes, Source.ASSUMED))
+        found.append(_part("batches under way", ARRAY_PREFETCH * batch_bytes, Source.ASSUMED))
     return tuple(found)
 
 

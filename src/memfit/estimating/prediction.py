@@ -11,17 +11,15 @@ from statistics import median
 from typing import Final
 
 from memfit.estimating.chunks import rounded
-from memfit.estimating.growth import Law, Peak, Recording, fits, replay
+from memfit.estimating.growth import Law, Peak, Recording, replay
+from memfit.estimating.rooms import room_for
 from memfit.units import MIB
 
 # The peak of one and the same step moves between steps and processes: ops overlap in another order, and the
 # allocator fits them into other holes. Chosen so that real runs keep to the upper bound: `make bench
 # TARGET=estimate`.
 SPREAD_BELOW: Final = 0.10
-SPREAD_ABOVE: Final = 0.11
-# The same for the room in which a recorded step finds a place for every buffer.
-SPREAD_OF_ROOM: Final = 0.03
-ROOM_STEP: Final = 1.03
+SPREAD_ABOVE: Final = 0.06
 # What TensorFlow keeps of its own beside a step: constants, counters.
 OWN_BYTES: Final = MIB
 
@@ -148,16 +146,10 @@ class Growth:
         return exact or self.spans[-2:]
 
     def _room(self, span: Span, peaks: Sequence[Peak], examples: int, resting: Sequence[int]) -> float:
-        """How many times the highest peak must be there, so that a step does not run into holes."""
+        """How many times the highest peak must be there, so that steps do not run into holes."""
         highest = max(peak.num_bytes for peak in peaks)
-        least = highest * (1 + SPREAD_ABOVE) / (1 + SPREAD_OF_ROOM)
-        rooms = []
-        for recording in span.recordings:
-            room = least
-            while not fits(recording, examples, resting, int(room)):
-                room *= ROOM_STEP
-            rooms.append(room)
-        return max(rooms) * (1 + SPREAD_OF_ROOM) / highest
+        least = int(highest * (1 + SPREAD_ABOVE))
+        return room_for(span.recordings, examples, resting, least) / highest
 
     def _peaks(self, span: Span, examples: int, resting: Sequence[int]) -> list[Peak]:
         return [replay(recording, examples, resting) for recording in span.recordings]

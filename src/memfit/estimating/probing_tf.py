@@ -49,7 +49,11 @@ NUM_RECORDINGS: Final = 5
 MANY_RECORDINGS: Final = 11
 FEW_RECORDINGS: Final = 3
 FEW_BUFFERS: Final = 2_000
+# After the fewest, no more are made once they have taken so long.
+RECORDING_SECONDS: Final = 2.0
 NUM_TIMED: Final = 3
+# A step that takes longer is timed once.
+LONG_SECONDS: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,16 +250,28 @@ class _Probe:
         seconds: dict[int, float] = {}
         for batch in self._sizes:
             call = self._call(batch, length)
-            seconds[batch] = min(_timed(call) for _ in range(NUM_TIMED))
+            seconds[batch] = _timed(call)
+            if seconds[batch] < LONG_SECONDS:
+                seconds[batch] = min(seconds[batch], *(_timed(call) for _ in range(NUM_TIMED - 1)))
             found[batch] = [self._record(call)]
             if batch == self._sizes[-1]:
                 repeats = num_recordings or self._recordings(len(found[batch][0].buffers))
-                found[batch] += [self._record(call) for _ in range(repeats - 1)]
+                found[batch] += self._record_more(call, repeats - 1)
         *smaller, base = self._sizes
         others = {batch: found[batch][0] for batch in smaller}
         recordings = tuple(record(timeline, base, others) for timeline in found[base])
         law = _time_law(seconds)
         return Span(length=length, recordings=recordings, seconds=law)
+
+    def _record_more(self, call: Callable[[], Any], most: int) -> list[Timeline]:
+        """Records a step again, so many times at most, as long as it does not take long."""
+        found: list[Timeline] = []
+        start = time.perf_counter()
+        while len(found) < most:
+            found.append(self._record(call))
+            if len(found) + 1 >= FEW_RECORDINGS and time.perf_counter() - start > RECORDING_SECONDS:
+                break
+        return found
 
     def _recordings(self, num_buffers: int) -> int:
         if num_buffers <= FEW_BUFFERS:

@@ -18,7 +18,12 @@ import tensorflow as tf
 
 from memfit.errors import MemfitError, UsageError
 from memfit.estimating.batches_tf import Batches
+from memfit.estimating.estimate_tf import choose_batch_size
+from memfit.estimating.growth import record
+from memfit.estimating.pipeline_tf import under_way_bytes
 from memfit.estimating.probing_tf import Subject, make_step
+from memfit.estimating.recording_tf import record_step
+from memfit.estimating.rooms import room_for
 from memfit.estimating.shadow_tf import shadowed
 from memfit.measuring import device_tf
 from memfit.measuring.oom import is_device_oom
@@ -30,6 +35,13 @@ from memfit.strategies.applying_tf import checkpoint
 # Steps that are measured; a long one only once.
 NUM_STEPS: Final = 3
 LONG_SECONDS: Final = 5.0
+# The same for a rehearsal, whose highest peak counts: as many as fit into some seconds.
+MOST_STEPS: Final = 10
+REHEARSAL_SECONDS: Final = 2.0
+# Steps of a rehearsal that are recorded buffer by buffer, to see whether they would run into holes. With more
+# buffers that takes seconds, so one must do; most of those are small, and so are the holes.
+NUM_RECORDED: Final = 4
+FEW_BUFFERS: Final = 2_000
 
 
 class Bench:
@@ -39,7 +51,7 @@ class Bench:
         subject: The model and how it is trained.
         batches: On what.
         shadow: The optimizer that stands in for its own.
-        other_bytes: What is on the device besides the model and its batch.
+        other_bytes: What is on the device besides the model and its batch, or will be while it trains.
         budget_bytes: What the device may use.
     """
 
@@ -53,9 +65,11 @@ class Bench:
         self.slot_bytes = num_bytes(shadow.variables)
         updated_bytes = self.slot_bytes + num_bytes(model.trainable_variables)
         self.other_bytes = other_bytes
-        self.resting_bytes = other_bytes + num_bytes(
-            [*model.variables, *shadow.variables, *model.metrics_variables]
-        )
+        self._resting = [
+            bytes_of(each.shape, each.dtype)
+            for each in [*model.variables, *shadow.variables, *model.metrics_variables]
+        ]
+        self.resting_bytes = other_bytes + sum(self._resting)
         self._is_kept = fits_twice(self.resting_bytes, updated_bytes, budget_bytes)
 
     def run(self, plan: Plan, sizes: tuple[int, ...]) -> list[Try]:
@@ -67,11 +81,34 @@ class Bench:
         """A batch by a plan; `None` if it ran out of memory."""
         function = self._function(plan)
         try:
-            return self._try(function, batch_size, plan.micro_batch or batch_size)
+            return self._try(function, batch_size, plan.micro_batch or batch_size, is_rehearsal=True)
         except Exception as error:
             if not is_device_oom(error):
                 raise
             return None
+
+    def room_bytes(self, plan: Plan, batch_size: int, least_bytes: int, most_bytes: int) -> int:
+        """The limit under which steps by a plan would find a place for every buffer; no less than the least.
+
+        A peak without a limit does not tell: under one, what is free may lie in holes that are too small.
+        """
+        function, batch = self._function(plan), self._batches.make(batch_size)
+        leaves = [bytes_of(leaf.shape, leaf.dtype) for leaf in tf.nest.flatten(batch)]
+        is_gpu = bool(tf.config.list_logical_devices("GPU"))
+        timelines = [record_step(lambda: self._step(function, batch), is_gpu=is_gpu)]
+        is_cheap = len(timelines[0].buffers) <= FEW_BUFFERS
+        timelines += [
+            record_step(lambda: self._step(function, batch), is_gpu=is_gpu)
+            for _ in range(NUM_RECORDED - 1 if is_cheap else 0)
+        ]
+        return room_for(
+            [record(each, batch_size, {batch_size: each}) for each in timelines],
+            batch_size,
+            [self.other_bytes, *self._resting, *leaves],
+            least_bytes,
+            most_bytes=most_bytes,
+            is_thorough=is_cheap,
+        )
 
     def evaluate(self, plan: Plan, sizes: tuple[int, ...]) -> list[Try]:
         """Validation steps of some sizes by a plan."""
@@ -108,26 +145,34 @@ class Bench:
         )
         return traced
 
-    def _try(self, function: Callable[..., Any], batch_size: int, num_examples: int) -> Try:
+    def _try(
+        self, function: Callable[..., Any], batch_size: int, num_examples: int, *, is_rehearsal: bool = False
+    ) -> Try:
         batch = self._batches.make(batch_size)
         _call(function, batch, self._subject.model.name)
         peaks, times = [], []
-        for _ in range(NUM_STEPS):
+        for _ in range(MOST_STEPS if is_rehearsal else NUM_STEPS):
             device_tf.reset_peaks()
             before_bytes = _fullest("current_bytes")
-            held = self._read() if self._is_kept else []  # As `memfit.fit` does, to be able to undo.
             start = time.perf_counter()
-            tf.nest.map_structure(lambda leaf: leaf.numpy(), function(*batch))
+            self._step(function, batch)
             times.append(time.perf_counter() - start)
-            del held
             peaks.append(_fullest("peak_bytes") - before_bytes)
-            if times[-1] > LONG_SECONDS:
+            is_enough = len(times) >= NUM_STEPS and sum(times) > REHEARSAL_SECONDS
+            if times[-1] > LONG_SECONDS or is_enough:
                 break
         return Try(
             num_examples=num_examples,
             peak_bytes=max(peaks) + self.resting_bytes + num_bytes(tf.nest.flatten(batch)),
             seconds=min(times),
         )
+
+    def _step(self, function: Callable[..., Any], batch: tuple[Any, ...]) -> Any:
+        held = self._read() if self._is_kept else []  # As `memfit.fit` does, to be able to undo.
+        result = function(*batch)
+        tf.nest.map_structure(lambda leaf: leaf.numpy(), result)  # Waits for it.
+        del held
+        return result
 
     def _read(self) -> list[tf.Tensor]:
         """What the optimizer updates. Nothing is copied as long as nothing is written."""
@@ -152,6 +197,9 @@ def bench(subject: Subject, batches: Batches, data: Any = None, *, budget_bytes:
     own = [*model.variables, *model.metrics_variables]
     own += optimizer.variables if optimizer is not None and optimizer.built else ()
     other_bytes = max(0, _fullest("current_bytes") - num_bytes(own))
+    if not tf.config.list_logical_devices("GPU"):
+        size = choose_batch_size(batches.batch_size, batches.num_examples)
+        other_bytes += under_way_bytes(data, batches, size)
     with shadowed(model, optimizer) as shadow:
         assert shadow is not None
         yield Bench(subject, batches, shadow, other_bytes=other_bytes, budget_bytes=budget_bytes)

@@ -7,12 +7,13 @@ fits is rehearsed: the largest batch, nothing applied. A rehearsal that misses t
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from memfit.budgeting.budget import budget as find_budget
-from memfit.errors import BudgetError, MemfitError
+from memfit.errors import BudgetError, MemfitError, SetupError
 from memfit.estimating.batches_tf import Batches, describe
 from memfit.estimating.estimate_tf import choose_batch_size
 from memfit.estimating.probing_tf import Subject, check_meter, find_subject
@@ -36,6 +37,7 @@ from memfit.planning.worst_tf import longest
 from memfit.records import Considered, Plan
 from memfit.splitting import internals_tf as internals
 from memfit.splitting.checking_tf import why_not_evaluate, why_not_layers, why_not_train
+from memfit.splitting.identity_tf import identify
 from memfit.strategies.allowing import check_allowed
 
 MOST_REHEARSALS: Final = 8
@@ -103,7 +105,13 @@ def plan(
     budget_bytes = find_budget(budget).device_bytes
     if budget is None and is_small(model, batches, size, budget_bytes):
         note = "Nothing was measured: whatever it takes is far below the budget."
-        found = Plan(batch_size=size, num_parameters=model.count_params(), allow=allowed, notes=(note,))
+        found = Plan(
+            batch_size=size,
+            num_parameters=model.count_params(),
+            model_digest=identify(model),
+            allow=allowed,
+            notes=(note,),
+        )
         return with_inputs(found, data, batches, size)
     with bench(subject, batches, data, budget_bytes=budget_bytes) as tried:
         planner = _Planner(
@@ -115,7 +123,11 @@ def plan(
             allow=allowed,
             tell=tell or (lambda _: None),
         )
-        return with_inputs(planner.plan(), data, batches, size)
+        found = planner.plan()
+    # What was traced holds copies of the weights, in circles that Python frees when it happens to look.
+    del planner, tried
+    gc.collect()
+    return with_inputs(found, data, batches, size)
 
 
 @dataclass(kw_only=True)
@@ -155,7 +167,7 @@ class _Planner:
         return self._finish(found)
 
     def _search(self) -> tuple[Candidate, Try] | None:
-        """What the strategies propose, the least work first, until one of them takes whole batches."""
+        """The best of what the strategies propose."""
         fixed_bytes = self.bench.resting_bytes + self._gradient_bytes
         proposal = propose(
             self.subject.model,
@@ -165,23 +177,36 @@ class _Planner:
             plain_bytes=self._variants[""].law.peak_bytes(self.batch_size) - fixed_bytes,
         )
         self._notes += proposal.reasons
-        found = None
-        for place, settings in enumerate(proposal.plans):
-            num_measures = _num_measures(settings)
-            if num_measures > 1 and found is not None:
-                continue  # Two ways of computing again, one in the other, are for when nothing else fits.
+        for settings in proposal.plans:
+            if self._is_idle(settings):
+                continue
             try:
-                self._measure(settings, num_measures=num_measures)
+                self._measure(settings, num_measures=_num_measures(settings))
             except MemfitError as fault:  # What a strategy cannot do for this model, it says.
                 self._notes.append(f"Not {settings.in_words()}: {fault}")
                 continue
-            found = self._rehearse_best()
-            if found is not None and found[0].micro_batch is None:
-                self._tighter = tuple(
-                    each for each in proposal.plans[place + 1 :] if _is_tighter(each, settings)
-                )
-                return found
-        return self._rehearse_best()
+            self._rehearse_best()
+        found = self._rehearse_best()
+        if found is not None and found[0].micro_batch is None:
+            chosen, measured = self._plans[found[0].variant.name], list(self._plans.values())
+            self._tighter = tuple(
+                each for each in proposal.plans if each not in measured and _is_tighter(each, chosen)
+            )
+        return found
+
+    def _is_idle(self, settings: Plan) -> bool:
+        """Whether settings cannot be faster than the best so far.
+
+        Two ways of computing again, one in the other, are for when nothing else fits. Whole batches that fit
+        need nothing tighter; but with less to compute again, micro-batches may be faster than they.
+        """
+        if self._best is None:
+            return False
+        chosen = self._best[0]
+        is_whole = chosen.micro_batch is None
+        return _num_measures(settings) > 1 or (
+            is_whole and _is_tighter(settings, self._plans[chosen.variant.name])
+        )
 
     def _measure(self, settings: Plan, *, num_measures: int) -> None:
         """Tries a way to run the model at small batches."""
@@ -231,8 +256,12 @@ class _Planner:
         return best
 
     def _is_worth_a_try(self, candidate: Candidate, best: tuple[Candidate, Try]) -> bool:
-        """Whether a candidate of a kind that was not rehearsed may be faster than the best so far."""
-        tried = {name for name, _ in self._rehearsed}
+        """Whether a candidate of a kind whose rehearsals all missed may be faster than the best so far."""
+        tried = {
+            name
+            for (name, _), found in self._rehearsed.items()
+            if found is not None and is_safe(found, self.budget_bytes)
+        }
         return candidate.variant.name not in tried and candidate.seconds < WORTH_A_TRY * best[1].seconds
 
     def _rehearse(self, candidate: Candidate) -> Try | None:
@@ -240,15 +269,25 @@ class _Planner:
         settings = self._settings(candidate)
         self.tell(f"rehearsing {settings.in_words()}")
         found = self.bench.rehearse(settings, self.batch_size)
+        is_faster = found is not None and (self._best is None or found.seconds < self._best[1].seconds)
+        if found is not None and is_faster and is_safe(found, self.budget_bytes):
+            found = replace(found, room_bytes=self._room_bytes(settings, found.least_room_bytes))
         name = candidate.variant.name
         self._rehearsed[name, candidate.micro_batch] = found
         if found is not None and is_safe(found, self.budget_bytes):
             return found
-        peak_bytes = 2 * self.budget_bytes if found is None else found.peak_bytes
+        high_bytes = 2 * self.budget_bytes if found is None else found.high_bytes
         variant = self._variants[name]
-        learnt = variant.bias * peak_bytes / candidate.peak_bytes
+        learnt = variant.bias * high_bytes / candidate.high_bytes
         self._variants[name] = replace(variant, bias=max(variant.bias, learnt))
         return None
+
+    def _room_bytes(self, settings: Plan, least_bytes: int) -> int | None:
+        try:
+            return self.bench.room_bytes(settings, self.batch_size, least_bytes, self.budget_bytes)
+        except SetupError as fault:  # The profiler is in use.
+            self._notes.append(f"Whether memory would be left in holes was not looked at: {fault}")
+            return None
 
     def _settings(self, candidate: Candidate) -> Plan:
         return replace(self._plans[candidate.variant.name], micro_batch=candidate.micro_batch)
@@ -262,6 +301,7 @@ class _Planner:
             evaluation_micro_batch=self._evaluation(plan),
             batch_size=self.batch_size,
             num_parameters=self.subject.model.count_params(),
+            model_digest=identify(self.subject.model),
             allow=self.allow,
             fallbacks=(*self._tighter, *self._fallbacks(chosen, candidates)),
             budget_bytes=self.budget_bytes,
@@ -269,6 +309,7 @@ class _Planner:
             predicted_seconds=chosen.seconds,
             rehearsed_bytes=rehearsed.peak_bytes,
             rehearsed_seconds=rehearsed.seconds,
+            high_bytes=rehearsed.high_bytes,
             considered=self._considered(chosen, candidates),
             notes=tuple(self._notes),
         )

@@ -20,6 +20,8 @@ SIMPLER: Final = 1.05
 # What a prediction may be off, and by how much the peaks of equal steps were seen to differ.
 MARGIN: Final = 0.06
 NOISE: Final = 0.08
+# The same for the room in which recorded steps found a place for every buffer.
+NOISE_OF_ROOM: Final = 0.03
 # What TensorFlow holds of its own beside a step: constants, counters, batches under way.
 OWN_BYTES: Final = MIB
 
@@ -32,11 +34,24 @@ class Try:
         num_examples: Examples that were under way at once.
         peak_bytes: The peak of the device, with all that rests there.
         seconds: Its time.
+        room_bytes: The limit under which it finds a place for every buffer; `None` if it was not recorded.
     """
 
     num_examples: int
     peak_bytes: int
     seconds: float
+    room_bytes: int | None = None
+
+    @property
+    def least_room_bytes(self) -> int:
+        """A room that says no more than the peak does."""
+        return math.floor(self.peak_bytes * (1 + NOISE) / (1 + NOISE_OF_ROOM))
+
+    @property
+    def high_bytes(self) -> int:
+        """A limit under which steps like this one hardly fail."""
+        room_bytes = (self.room_bytes or 0) * (1 + NOISE_OF_ROOM)
+        return math.ceil(max(self.peak_bytes * (1 + NOISE), room_bytes)) + OWN_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +206,7 @@ def _key(candidate: Candidate) -> tuple[int, int, float, int, str, int]:
 
 def is_safe(rehearsed: Try, budget_bytes: int) -> bool:
     """Whether a rehearsal leaves room for what the steps of a run were seen to take more."""
-    return rehearsed.peak_bytes * (1 + NOISE) + OWN_BYTES <= budget_bytes
+    return rehearsed.high_bytes <= budget_bytes
 
 
 def fits_twice(resting_bytes: int, updated_bytes: int, line_bytes: int) -> bool:

@@ -146,6 +146,8 @@ class Plan(Record):
         batch_size: The batch that the plan was made for, which is then checked; `None` for any.
         num_parameters: The parameters of the model that it was made for, which is then checked; `None` for
             any.
+        model_digest: What tells the model that it was made for from others of as many parameters, which is
+            then checked; `None` for any.
         allow: What may be done although it changes the mathematics: `"split_batch_norm"`.
         fallbacks: What to do when memory runs out, one after the other. After the last, micro-batches are
             halved.
@@ -154,6 +156,7 @@ class Plan(Record):
         predicted_seconds: The time of a step that was predicted from small batches.
         rehearsed_bytes: The peak of a rehearsal: the largest batch, with nothing applied to the model.
         rehearsed_seconds: The time of that rehearsal.
+        high_bytes: A limit under which it hardly runs out of memory, by the rehearsal; within the budget.
         considered: What else could be done, and why it is not.
         notes: What to know about it, a sentence each.
 
@@ -169,6 +172,7 @@ class Plan(Record):
     stream_window_bytes: int | None = None
     batch_size: int | None = None
     num_parameters: int | None = None
+    model_digest: str | None = None
     allow: tuple[str, ...] = ()
     fallbacks: tuple[Plan, ...] = ()
     budget_bytes: int | None = None
@@ -176,6 +180,7 @@ class Plan(Record):
     predicted_seconds: float | None = None
     rehearsed_bytes: int | None = None
     rehearsed_seconds: float | None = None
+    high_bytes: int | None = None
     considered: tuple[Considered, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -214,6 +219,8 @@ class Plan(Record):
             )
             if num_bytes is not None and seconds is not None
         ]
+        if self.high_bytes is not None:
+            rows.append(("upper bound", format_bytes(self.high_bytes)))
         if self.fallbacks:
             rows.append(("if memory runs out", "; then ".join(each.in_words() for each in self.fallbacks)))
         width = max(len(name) for name, _ in rows)

@@ -8,6 +8,7 @@ from typing import Any
 
 from memfit.errors import UsageError
 from memfit.records import Plan
+from memfit.splitting.identity_tf import identify
 from memfit.strategies.applying_tf import checkpoint
 from memfit.training import checking
 
@@ -42,7 +43,7 @@ def applied(plan: Plan, model: Any) -> Iterator[Any]:
             "without micro_batch."
         )
     if model.built:
-        checking.check_model(prepared, num_parameters=model.count_params())
+        checking.check_model(prepared, num_parameters=model.count_params(), digest=identify(model))
     with ExitStack() as stack:
         for handle in checkpoint(model, prepared):
             stack.enter_context(handle)

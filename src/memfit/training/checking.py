@@ -55,12 +55,18 @@ def _check_depth(plan: Plan) -> None:
     parse_limit(plan.depth_limit)
 
 
-def check_model(plan: Plan, *, num_parameters: int) -> None:
+def check_model(plan: Plan, *, num_parameters: int, digest: str) -> None:
     """Refuses a plan that was made for another model."""
     if plan.num_parameters is not None and plan.num_parameters != num_parameters:
         raise UsageError(
             f"this plan was made for a model with {plan.num_parameters:,} parameters, and this one has "
             f"{num_parameters:,}. Make a plan for it, or leave num_parameters out of the plan."
+        )
+    if plan.model_digest is not None and plan.model_digest != digest:
+        raise UsageError(
+            "this plan was made for another model with as many parameters: its layers, the shapes of its "
+            "variables or inputs, or which of them are trained, are not those of this one. Make a plan for "
+            "it, or leave model_digest out of the plan."
         )
 
 

@@ -14,6 +14,7 @@ from memfit.errors import MemfitWarning, UsageError
 from memfit.records import Outcome, Plan, Run
 from memfit.splitting import internals_tf as internals
 from memfit.splitting.checking_tf import why_not_evaluate, why_not_train
+from memfit.splitting.identity_tf import identify
 from memfit.streaming.feeding_tf import stream_fit
 from memfit.training import checking
 from memfit.training.driver_tf import Driver, Watch, read_peak
@@ -116,7 +117,7 @@ def _check_model(model: Any, plan: Plan) -> None:
             f"{model.name!r} is not compiled. Call model.compile(optimizer, loss) before memfit.fit."
         )
     if model.built:
-        checking.check_model(plan, num_parameters=model.count_params())
+        checking.check_model(plan, num_parameters=model.count_params(), digest=identify(model))
     for name, reason in (
         ("micro_batch", why_not_train(model, plan.allow)),
         ("evaluation_micro_batch", why_not_evaluate(model)),

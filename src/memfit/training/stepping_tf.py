@@ -13,6 +13,7 @@ from memfit.errors import OutOfMemoryError, UsageError
 from memfit.records import Plan
 from memfit.splitting import internals_tf as internals
 from memfit.splitting.checking_tf import why_not_layers
+from memfit.splitting.identity_tf import identify
 from memfit.splitting.slicing_tf import num_examples
 from memfit.splitting.step_tf import Trainee, train
 from memfit.training import checking, fallbacks
@@ -48,7 +49,7 @@ def train_step(model: Any, loss: Any, optimizer: Any, plan: Plan | None = None) 
     if not isinstance(model, keras.Model):
         raise UsageError(f"memfit.train_step takes a Keras model. Received: {model!r}.")
     if model.built:
-        checking.check_model(prepared, num_parameters=model.count_params())
+        checking.check_model(prepared, num_parameters=model.count_params(), digest=identify(model))
     reason = why_not_layers(model, prepared.allow)
     if prepared.micro_batch is not None and reason:
         raise UsageError(f"the plan has micro_batch={prepared.micro_batch}, but {reason}")

@@ -10,7 +10,6 @@ import tensorflow as tf
 from keras import layers
 
 import memfit
-from memfit.planning.search import NOISE, OWN_BYTES
 from memfit.units import MIB
 from tests.contract.training.faults import everything
 
@@ -67,6 +66,7 @@ def test_a_plan_fits_its_budget_and_leaves_no_trace_and_trains() -> None:
     plain = memfit.plan(model, data, budget="1GiB", batch_size=BATCH_SIZE)
     assert plain.rehearsed_bytes is not None
     before, attributes = everything(model), sorted(vars(model))
+    alive = tf.config.experimental.get_memory_info("CPU:0")["current"]
     told: list[str] = []
     budget_bytes = plain.rehearsed_bytes * 6 // 10
     found = memfit.plan(model, data, budget=budget_bytes, batch_size=BATCH_SIZE, tell=told.append)
@@ -75,7 +75,9 @@ def test_a_plan_fits_its_budget_and_leaves_no_trace_and_trains() -> None:
     assert sorted(vars(model)) == attributes
     assert found.in_words() != "whole batches"
     assert found.rehearsed_bytes is not None
-    assert found.rehearsed_bytes * (1 + NOISE) + OWN_BYTES <= budget_bytes
+    assert found.high_bytes is not None
+    assert found.rehearsed_bytes < found.high_bytes <= budget_bytes
+    assert tf.config.experimental.get_memory_info("CPU:0")["current"] < alive + MIB
     assert told[0] == "measuring the model as it is at small batches"
     assert told[-1].startswith(("rehearsing", "measuring validation"))
     assert "chosen" in str(found) and "does not fit" in str(found)
@@ -84,6 +86,26 @@ def test_a_plan_fits_its_budget_and_leaves_no_trace_and_trains() -> None:
     assert (run.num_steps, run.num_samples) == (3, 160)
     with pytest.raises(memfit.UsageError, match="made for a model with"):
         memfit.fit(make_dense(), np.ones((64, 64)), np.ones((64, 1)), plan=found, verbose=0)
+
+
+def test_a_plan_is_refused_for_another_model_of_as_many_parameters() -> None:
+    def images(size: int, activation: str = "relu") -> Any:
+        stack = [layers.Conv2D(2, 3), layers.Activation(activation), layers.GlobalAveragePooling2D()]
+        model = keras.Sequential([keras.Input((size, size, 1)), *stack])
+        model.compile("sgd", "mse")
+        return model
+
+    found = memfit.plan(images(8), None, batch_size=4)
+    assert memfit.Plan.from_json(found.to_json()) == found
+    y = np.ones((4, 2), "float32")
+    memfit.fit(images(8), np.ones((4, 8, 8, 1), "float32"), y, plan=found, verbose=0)
+    frozen = images(8)
+    frozen.layers[0].trainable = False
+    for other, size in ((images(16), 16), (frozen, 8)):
+        with pytest.raises(memfit.UsageError, match="another model with as many parameters"):
+            memfit.fit(other, np.ones((4, size, size, 1), "float32"), y, plan=found, verbose=0)
+    old = {name: value for name, value in found.to_dict().items() if name != "model_digest"}
+    assert memfit.Plan.from_dict(old).model_digest is None
 
 
 def test_a_fit_with_a_budget_plans_by_itself() -> None:

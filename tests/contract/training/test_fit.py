@@ -98,6 +98,7 @@ def test_bad_input_is_said_in_a_sentence() -> None:
     refuse("batch_size=4 was given together with a tf.data set", dataset.batch(4), batch_size=4)
     refuse("made for batches of 16", plan=memfit.Plan(batch_size=16), batch_size=4)
     refuse("made for a model with 7 parameters", plan=memfit.Plan(num_parameters=7))
+    refuse("another model with as many parameters", plan=memfit.Plan(model_digest="other"))
     refuse("has no keras.layers.RNN", plan=memfit.Plan(time_segment=4))
     refuse("not a single batch", dataset.batch(16, drop_remainder=True), shuffle=False)
     with pytest.raises(memfit.UsageError, match="is not compiled"):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from memfit.estimating.growth import Law, fits, law_through, record, replay
+from memfit.estimating.growth import Law, law_through, record, replay
 from memfit.estimating.timeline import Buffer, Timeline
 from memfit.units import KIB
 
@@ -50,15 +50,6 @@ def test_the_peak_at_a_large_batch_may_be_another_moment() -> None:
     large = replay(recording, 200, [])
     assert large.num_bytes == 400 * KIB
     assert [buffer.op for buffer, _ in large.held] == ["dense/MatMul", "dense/Relu"]
-
-
-def test_free_memory_in_holes_is_no_room() -> None:
-    holes = step(("one", 4 * KIB, 0, 2), ("two", 4 * KIB, 1, None), ("three", 8 * KIB, 3, None))
-    recording = record(holes, 1, {})
-    assert replay(recording, 1, []).num_bytes == 12 * KIB
-    assert not fits(recording, 1, [], 12 * KIB)
-    assert fits(recording, 1, [], 16 * KIB)
-    assert not fits(recording, 1, [32 * KIB], 16 * KIB)
 
 
 def test_what_rests_is_added() -> None:

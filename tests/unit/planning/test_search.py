@@ -15,6 +15,7 @@ from memfit.planning.search import (
     candidates_of,
     even_sizes,
     fallbacks_of,
+    is_safe,
     ranked,
     tightest,
 )
@@ -120,6 +121,15 @@ def test_nothing_that_is_ranked_may_exceed_the_budget(found: list[Variant], budg
     assert ranked(candidates, budget_bytes) == ranked(list(reversed(candidates)), budget_bytes)
     fits = tightest(candidates).high_bytes <= budget_bytes
     assert bool(ranked(candidates, budget_bytes)) == fits
+
+
+@given(st.integers(0, 2**40), st.none() | st.integers(0, 2**40), budgets)
+def test_a_rehearsal_is_safe_if_its_upper_bound_is_within_the_budget(
+    peak_bytes: int, room_bytes: int | None, budget_bytes: int
+) -> None:
+    rehearsed = Try(num_examples=1, peak_bytes=peak_bytes, seconds=1.0, room_bytes=room_bytes)
+    assert is_safe(rehearsed, budget_bytes) == (rehearsed.high_bytes <= budget_bytes)
+    assert rehearsed.high_bytes > max(peak_bytes, room_bytes or 0)
 
 
 @given(variants)
