@@ -79,6 +79,8 @@ MODELS_FOR = {
     "micro_batch": RECURRENT,
     "time_checkpoint": RECURRENT,
     "depth_checkpoint": ("residual",),
+    "truncate": ("lstm", "cells"),
+    "bucketing": (),
 }
 """The models that a strategy has something to offer for."""
 

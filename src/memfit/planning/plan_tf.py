@@ -18,6 +18,7 @@ from memfit.estimating.estimate_tf import choose_batch_size
 from memfit.estimating.probing_tf import Subject, check_meter, find_subject
 from memfit.planning.bench_tf import Bench, bench, num_bytes
 from memfit.planning.glance_tf import is_small
+from memfit.planning.inexact_tf import plan_buckets, plan_inexact
 from memfit.planning.proposing_tf import propose
 from memfit.planning.refusing import refusal
 from memfit.planning.search import (
@@ -31,11 +32,12 @@ from memfit.planning.search import (
     ranked,
     tightest,
 )
-from memfit.planning.worst_tf import longest
+from memfit.planning.windowing_tf import plan_windows
+from memfit.planning.worst_tf import Worst, worst
 from memfit.records import Considered, Plan
 from memfit.splitting import internals_tf as internals
 from memfit.splitting.checking_tf import why_not_evaluate, why_not_layers, why_not_train
-from memfit.strategies.allowing import check_allowed
+from memfit.strategies.allowing import BUCKETING, INEXACT_IN_TIME, TRUNCATE_GRADIENTS, check_allowed
 
 MOST_REHEARSALS: Final = 8
 MOST_FALLBACKS: Final = 4
@@ -71,7 +73,9 @@ def plan(
             says, or 32 for arrays, as in Keras.
         length: Time steps of the longest batch, where the model leaves them free; `None` for the longest
             among the first batches of the data.
-        allow: What may be done although it changes the mathematics: `"split_batch_norm"`.
+        allow: What may be done although it changes the mathematics, and only where nothing exact fits:
+            `"split_batch_norm"`, `"truncate_gradients"`, `"truncate"`, `"truncate_front"`;
+            or, where the data has lengths, `"bucketing"`.
         loss: As in `model.compile`, for a model that is not compiled.
         optimizer: As in `model.compile`, for a model that is not compiled.
         tell: Called with a few words at each stage of the work.
@@ -94,15 +98,31 @@ def plan(
     allowed = check_allowed(allow)
     subject = find_subject(model, loss=loss, optimizer=optimizer)
     check_meter()
-    if length is None:
-        length = longest(data)
+    found = worst(data) if length is None else Worst()
+    length = found.length if length is None else length
+    batch_size = found.batch_size if batch_size is None else batch_size
     own_loss = loss or (model.loss if model.compiled else None)
     batches = describe(model, data, batch_size=batch_size, length=length, loss=own_loss)
     size = choose_batch_size(batches.batch_size, batches.num_examples)
     budget_bytes = find_budget(budget).device_bytes
     if budget is None and is_small(model, batches, size, budget_bytes):
         note = "Nothing was measured: whatever it takes is far below the budget."
-        return Plan(batch_size=size, num_parameters=model.count_params(), allow=allowed, notes=(note,))
+        kept = size if found.batch_size is None else None
+        return Plan(batch_size=kept, num_parameters=model.count_params(), allow=allowed, notes=(note,))
+    given: dict[str, Any] = {"budget": budget, "loss": loss, "optimizer": optimizer, "tell": tell}
+    notes: tuple[str, ...] = ()
+    if BUCKETING in allowed:
+        others = tuple(word for word in allowed if word != BUCKETING)
+        bucketed = plan_buckets(
+            lambda most, steps: plan(model, data, batch_size=most, length=steps, allow=others, **given),
+            model=model,
+            data=data,
+            batch_size=size,
+            length=batches.length,
+        )
+        if isinstance(bucketed, Plan):
+            return replace(bucketed, allow=allowed)
+        notes = (f"Batches are not made by length: {bucketed}",)
     with bench(subject, batches, data, budget_bytes=budget_bytes) as tried:
         planner = _Planner(
             subject=subject,
@@ -113,7 +133,26 @@ def plan(
             allow=allowed,
             tell=tell or (lambda _: None),
         )
-        return planner.plan()
+        try:
+            # Where batches differ in size, no first batch can be held against the plan.
+            made = planner.plan()
+            kept = made.batch_size if found.batch_size is None else None
+            return replace(made, batch_size=kept, notes=(*notes, *made.notes))
+        except BudgetError as error:
+            refused = error
+    exact = tuple(word for word in allowed if word not in INEXACT_IN_TIME)
+    if TRUNCATE_GRADIENTS in allowed:
+        windowed = plan_windows(subject, batches, size, budget_bytes=budget_bytes, tell=tell)
+        if windowed is not None:
+            return replace(windowed, allow=allowed)
+    return plan_inexact(
+        refused,
+        lambda most: plan(model, data, batch_size=size, length=most, allow=exact, **given),
+        model=model,
+        data=data,
+        length=batches.length,
+        allow=allowed,
+    )
 
 
 @dataclass(kw_only=True)
