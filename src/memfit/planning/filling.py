@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 # A length is tried so often, and not again once so much of the room is filled.
@@ -39,8 +40,12 @@ def fill(peak_bytes: Meter, boundaries: Sequence[int], room_bytes: int) -> tuple
     for place, length in reversed(list(enumerate(boundaries))):
         if sizes and sizes[-1]:
             guess = max(1, sizes[-1] * boundaries[place + 1] // length)
-        sizes.append(_filled(lambda size, length=length: peak_bytes(size, length), guess, room_bytes))
+        sizes.append(_filled(partial(_at, peak_bytes, length), guess, room_bytes))
     return tuple(reversed(sizes))
+
+
+def _at(peak_bytes: Meter, length: int, size: int) -> float:
+    return peak_bytes(size, length)
 
 
 def _filled(peak_bytes: Callable[[int], float], guess: int, room_bytes: int) -> int:
@@ -69,7 +74,7 @@ def _next(tries: dict[int, float], room_bytes: int) -> int:
     if above is None:
         return min(MOST_TIMES * fitting, math.floor(_beyond(tries, room_bytes)))
     if not math.isfinite(tries[above]):
-        return (fitting + above) // 2
+        return fitting if fitting >= FILLED * above else (fitting + above) // 2
     if fitting == 0:
         return max(1, min(above - 1, math.floor(above * room_bytes / tries[above])))
     low, high = tries[fitting], tries[above]
@@ -81,7 +86,7 @@ def _beyond(tries: dict[int, float], room_bytes: int) -> float:
     """Where the line through the two largest tries meets the room; without a slope, as far as one may go."""
     *_, (size, found) = known = sorted(tries.items())
     if len(known) == 1:
-        return size * room_bytes / found
+        return max(2 * size, size * room_bytes / found)
     before, less = known[-2]
     slope = (found - less) / (size - before)
     return size + (room_bytes - found) / slope if slope > 0 else MOST_TIMES * size

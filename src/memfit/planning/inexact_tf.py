@@ -69,7 +69,7 @@ def plan_inexact(
         except BudgetError:
             continue
         share = lost_share(counts, most)
-        cut = {"max_length": most, "cut_from": cut_from, "lost_share": share, "allow": allow}
+        cut: dict[str, Any] = {"max_length": most, "cut_from": cut_from, "lost_share": share, "allow": allow}
         fallbacks = tuple(replace(each, **cut) for each in found.fallbacks)
         return replace(found, **cut, fallbacks=fallbacks)
     raise refused
@@ -153,5 +153,5 @@ def plan_buckets(
         return proposal.reason
     worst = worst_of([(slot.size, slot.length) for slot in layout.slots])
     found = plan_at(worst.batch_size or batch_size, worst.length or length)
-    changes = {"tokens": layout.tokens, "batch_size": None}
+    changes: dict[str, Any] = {"tokens": layout.tokens, "batch_size": None}
     return replace(found, **changes, fallbacks=tuple(replace(each, **changes) for each in found.fallbacks))

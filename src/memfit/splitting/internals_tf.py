@@ -23,6 +23,8 @@ from memfit.errors import SetupError
 
 REDUCE = "reduce_weighted_values"
 REDUCE_ARGUMENTS = ("values", "sample_weight", "mask", "reduction", "dtype")
+# What an RNN layer calls to run over time.
+INNER_LOOP = "inner_loop"
 
 
 def check_versions() -> None:
@@ -47,8 +49,17 @@ def _expectations() -> dict[str, bool]:
             getattr(loss_module, "apply_mask", None), "sample_weight", "mask", "dtype", "reduction"
         ),
         "keras CompileLoss._metrics": hasattr(CompileLoss("mse"), "_metrics"),
+        "keras Operation._inbound_nodes": hasattr(keras.layers.Identity(), "_inbound_nodes"),
+        f"keras RNN.{INNER_LOOP}": _takes(
+            getattr(keras.layers.RNN, INNER_LOOP, None), "sequences", "initial_state", "mask", "training"
+        ),
         "keras Trainer._loss_tracker": "_loss_tracker" in inspect.getsource(Trainer.__init__),
     }
+
+
+def is_given_states(layer: Any) -> bool:
+    """Whether an RNN layer is called with an initial state of another layer."""
+    return any(len(node.input_tensors) > 1 for node in layer._inbound_nodes)
 
 
 def _takes(function: Callable[..., Any] | None, *names: str) -> bool:

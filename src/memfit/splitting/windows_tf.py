@@ -16,6 +16,8 @@ import keras
 import tensorflow as tf
 
 from memfit.data.masking_tf import has_mask, padding_values_of
+from memfit.errors import UsageError
+from memfit.splitting import internals_tf as internals
 from memfit.splitting.gradients_tf import Gradients, SparseGradient
 from memfit.splitting.slicing_tf import num_examples
 from memfit.splitting.step_tf import (
@@ -31,7 +33,6 @@ from memfit.splitting.step_tf import (
 )
 from memfit.splitting.weighing_tf import weighing
 
-SEAM: Final = "inner_loop"
 TIME_LOCAL: Final = (
     keras.layers.InputLayer,
     keras.layers.Embedding,
@@ -65,9 +66,10 @@ def why_not_windows(model: Any) -> str:
     if len({_is_open(each) for each in outputs}) > 1:
         return f"{model.name!r} has outputs with a value a step and outputs with one a sequence."
     layers = _layers(model)
-    if not any(isinstance(layer, keras.layers.RNN) for layer in layers):
+    reason = next(filter(None, map(_why_not_layer, layers)), "")
+    if not reason and not any(isinstance(layer, keras.layers.RNN) for layer in layers):
         return f"{model.name!r} has no RNN layer that could carry a state from window to window."
-    return next(filter(None, map(_why_not_layer, layers)), "")
+    return reason
 
 
 def _why_not_layer(layer: Any) -> str:
@@ -177,18 +179,23 @@ def _train_one(trainee: Trainee, batch: Batch, window: Any, rows: Mapping[int, t
 def carried(layers: Sequence[Any], states: Sequence[Any]) -> Iterator[Callable[[], list[Any]]]:
     """RNN layers that begin with given states while the context lasts; yields how to get the last ones."""
     found: dict[int, Any] = {}
-    before = [vars(layer).get(SEAM) for layer in layers]
+    before = [vars(layer).get(internals.INNER_LOOP) for layer in layers]
 
     def install(place: int, layer: Any) -> None:
-        own = getattr(layer, SEAM)
+        own = getattr(layer, internals.INNER_LOOP)
 
         def inner_loop(sequences: Any, initial_state: Any, mask: Any, training: bool = False) -> Any:
             given = keras.tree.pack_sequence_as(initial_state, keras.tree.flatten(states[place]))
             last, outputs, after = own(sequences, given, mask, training=training)
+            if place in found:
+                raise UsageError(
+                    f"the layer {layer.name!r} is called more than once, so its state cannot go on from "
+                    "window to window. Leave gradient_window out of the plan."
+                )
             found[place] = after
             return last, outputs, after
 
-        object.__setattr__(layer, SEAM, inner_loop)
+        object.__setattr__(layer, internals.INNER_LOOP, inner_loop)
 
     def after() -> list[Any]:
         return [
@@ -205,9 +212,9 @@ def carried(layers: Sequence[Any], states: Sequence[Any]) -> Iterator[Callable[[
     finally:
         for layer, own in zip(layers, before, strict=True):
             if own is None:
-                object.__delattr__(layer, SEAM)
+                object.__delattr__(layer, internals.INNER_LOOP)
             else:
-                object.__setattr__(layer, SEAM, own)
+                object.__setattr__(layer, internals.INNER_LOOP, own)
 
 
 def _like(given: tf.Tensor, found: Any) -> tf.Tensor:

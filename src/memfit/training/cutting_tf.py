@@ -25,7 +25,7 @@ def take_cut(
     """
     if plan.max_length is None:
         return x, y, arguments
-    cut = {"most_steps": plan.max_length, "cut_from": plan.cut_from}
+    cut: dict[str, Any] = {"most_steps": plan.max_length, "cut_from": plan.cut_from}
     if isinstance(x, tf.data.Dataset):
         inputs, labels, _ = keras.utils.unpack_x_y_sample_weight(x.element_spec)
         return cutter_for(model, inputs, labels, **cut).cut_set(x), y, arguments

@@ -77,19 +77,23 @@ class MappedAdapter(internals.DataAdapter):
     @property
     def num_batches(self) -> int | None:
         """Batches in a pass."""
-        return self._adapter.num_batches
+        found: int | None = self._adapter.num_batches
+        return found
 
     @property
     def batch_size(self) -> int | None:
         """Samples in a full batch."""
-        return self._adapter.batch_size
+        found: int | None = self._adapter.batch_size
+        return found
 
     @property
     def has_partial_batch(self) -> bool | None:
         """Whether the last batch is smaller."""
-        return self._adapter.has_partial_batch
+        found: bool | None = self._adapter.has_partial_batch
+        return found
 
     @property
     def partial_batch_size(self) -> int | None:
         """Samples in the last batch if it is smaller."""
-        return self._adapter.partial_batch_size
+        found: int | None = self._adapter.partial_batch_size
+        return found

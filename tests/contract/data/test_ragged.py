@@ -185,10 +185,15 @@ def test_a_split_and_class_weights_as_in_keras() -> None:
 
 
 def test_each_batch_is_padded_to_its_own_longest() -> None:
-    widths = []
+    widths: list[int] = []
     model = classifier()
     own = model.train_step
-    object.__setattr__(model, "train_step", lambda data: (widths.append(data[0].shape[1]), own(data))[1])
+
+    def train_step(data: Any) -> Any:
+        widths.append(data[0].shape[1])
+        return own(data)
+
+    object.__setattr__(model, "train_step", train_step)
     model.run_eagerly = True
     memfit.fit(model, WORDS, KINDS, batch_size=BATCH, shuffle=False, verbose=0, plan=memfit.Plan())
     assert widths == [max(LENGTHS[start : start + BATCH]) for start in range(0, NUM, BATCH)]
@@ -201,7 +206,7 @@ def test_a_run_goes_on_where_it_was_left(tmp_path: Path, is_set: bool) -> None:
         data = {"x": as_set((WORDS, TAGS)), "shuffle": False}
     whole = trained(memfit.fit, tagger, **data, epochs=3, resume=str(tmp_path / "whole"))
 
-    class Stop(keras.callbacks.Callback):  # type: ignore[misc]
+    class Stop(keras.callbacks.Callback):
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             if self.model.optimizer.iterations == 5:
                 raise KeyboardInterrupt
