@@ -79,7 +79,7 @@ MODELS_FOR = {
     "micro_batch": RECURRENT,
     "time_checkpoint": RECURRENT,
     "depth_checkpoint": ("residual",),
-    "truncate": ("lstm", "cells"),
+    "truncate": ("lstm",),
     "bucketing": (),
 }
 """The models that a strategy has something to offer for."""

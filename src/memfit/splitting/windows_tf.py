@@ -77,13 +77,7 @@ def _why_not_layer(layer: Any) -> str:
     if isinstance(layer, keras.layers.RNN):
         if layer.go_backwards or layer.stateful:
             return f"{name} runs backwards, or keeps its own state."
-        try:
-            is_plain = len(keras.tree.flatten(layer.input)) == 1
-        except (AttributeError, ValueError):
-            is_plain = False
-        return (
-            "" if is_plain else f"{name} is called more than once, or begins with a state of another layer."
-        )
+        return f"{name} begins with a state of another layer." if internals.is_given_states(layer) else ""
     is_even = not isinstance(layer, (keras.layers.Concatenate, keras.layers.LayerNormalization))
     if isinstance(layer, TIME_LOCAL) and (is_even or layer.axis not in (1, [1], (1,))):
         return ""
