@@ -59,7 +59,8 @@ def _expectations() -> dict[str, bool]:
 
 def is_given_states(layer: Any) -> bool:
     """Whether an RNN layer is called with an initial state of another layer."""
-    return any(len(node.input_tensors) > 1 for node in layer._inbound_nodes)
+    calls = [node.arguments for node in layer._inbound_nodes]
+    return any(len(each.args) > 1 or each.kwargs.get("initial_state") is not None for each in calls)
 
 
 def _takes(function: Callable[..., Any] | None, *names: str) -> bool:
