@@ -7,8 +7,8 @@ Padding: 20,000 sequences of three distributions, batches of 64, 16 lengths, aga
 padded to their longest. Both sides are counted in the batches themselves, not computed. Search: 1,000,000
 lengths. Epoch: a pass over the batches of 20,000 sequences, against the same sequences padded to the longest
 and cut into batches by `from_tensor_slices(...).shuffle(...).batch(...)`. Peaks: a training step of an
-LSTM(128) on every shape of an epoch, under one number of steps a batch. Text: see `data_text`. Stream: see
-`data_stream`.
+LSTM(128) on every shape of an epoch, under one number of steps a batch and by `budget=`. Text: see
+`data_text`. Stream: see `data_stream`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from memfit.units import format_bytes
 
 NUM_SEQUENCES, BATCH_SIZE, NUM_BUCKETS = 20_000, 64, 16
 LONGEST, NUM_REPEATS = 512, 6
+# About as many batches as by steps, for plain Keras and with time segments.
+BUDGETS = {False: "52MiB", True: "20MiB"}
 # What is to be reached: steps of random batches over those of batches by length.
 TARGETS = {"log-normal": 3.5, "uniform": 1.8, "exponential": 3.5}
 
@@ -127,7 +129,7 @@ def show_epoch() -> None:
         print(f"{name:22} {min(passes):5.2f} s a pass of {num} batches", flush=True)
 
 
-def measure_peaks(has_segments: bool) -> list[tuple[int, int, int, int]]:
+def measure_peaks(has_segments: bool, is_budgeted: bool) -> list[tuple[int, int, int, int]]:
     """Batches of each shape, and the peak of a training step on it, in this (fresh) process."""
     import keras
     import numpy as np
@@ -145,8 +147,11 @@ def measure_peaks(has_segments: bool) -> list[tuple[int, int, int, int]]:
     if has_segments:
         memfit.checkpoint_time(model)
     model.compile("adam", "mse")
+    size: dict[str, Any] = {"batch_size": BATCH_SIZE}
+    if is_budgeted:
+        size = {"budget": BUDGETS[has_segments], "model": model}
     batches = memfit.batch_by_length(
-        (sequences, np.zeros(len(lengths), np.float32)), batch_size=BATCH_SIZE, buckets=NUM_BUCKETS, tell=None
+        (sequences, np.zeros(len(lengths), np.float32)), **size, buckets=NUM_BUCKETS, tell=None
     )
     examples = {tuple(x.shape): (x, y) for x, y in batches}
     counts = Counter(tuple(x.shape) for x, _ in batches)
@@ -166,15 +171,17 @@ def measure_peaks(has_segments: bool) -> list[tuple[int, int, int, int]]:
 
 def show_peaks() -> None:
     """How far the peaks of an epoch's batches lie apart, beside what is always there."""
-    for name, has_segments in (("plain Keras", False), ("with time segments", True)):
-        rows = memfit.measure(measure_peaks, has_segments, timeout_seconds=900).value
+    for has_segments, is_budgeted in ((False, False), (False, True), (True, False), (True, True)):
+        way = "bytes" if is_budgeted else "steps"
+        name = f"{'time segments' if has_segments else 'plain Keras'}, by {way}"
+        rows = memfit.measure(measure_peaks, has_segments, is_budgeted, timeout_seconds=900).value
         usual = sorted(peak for _, _, num, peak in rows for _ in range(num))
         middle = usual[len(usual) // 2]
         for size, length, num, peak in sorted(rows, key=lambda row: row[1]):
             shape = f"[{size:3}, {length:3}] {size * length:6,} steps"
-            print(f"{name:18} {num:4} batches {shape} {peak:>12,} bytes {peak / middle:5.2f}")
+            print(f"{name:23} {num:4} batches {shape} {peak:>12,} bytes {peak / middle:5.2f}")
         inside = sum(0.9 <= peak / middle <= 1.1 for peak in usual)
-        print(f"{name:18} {inside} of {len(usual)} batches within 10% of {middle:,} bytes", flush=True)
+        print(f"{name:23} {inside} of {len(usual)} batches within 10% of {middle:,} bytes", flush=True)
 
 
 def show_text() -> None:

@@ -14,7 +14,6 @@ from memfit.budgeting import allocator
 if TYPE_CHECKING:
     from memfit.budgeting.budget import budget
     from memfit.data.lengths import lengths
-    from memfit.data.pipeline_tf import batch_by_length
     from memfit.depth.model_tf import checkpoint_depth
     from memfit.errors import (
         BudgetError,
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from memfit.measuring.reading import read_memory, reset_peak
     from memfit.measuring.setup import setup
     from memfit.measuring.trial import measure
+    from memfit.planning.bucketing_tf import batch_by_length
     from memfit.planning.plan_tf import plan
     from memfit.records import (
         Budget,
@@ -116,7 +116,7 @@ __all__ = [
 _HOMES = {
     "Resume": "memfit.training.resuming",
     "applied": "memfit.training.applying_tf",
-    "batch_by_length": "memfit.data.pipeline_tf",
+    "batch_by_length": "memfit.planning.bucketing_tf",
     "budget": "memfit.budgeting.budget",
     "checkpoint_depth": "memfit.depth.model_tf",
     "checkpoint_time": "memfit.rnn.model_tf",

@@ -52,9 +52,14 @@ class TrialError(MemfitError, RuntimeError):
 
 
 class BudgetError(MemfitError, ValueError):
-    """A budget that no plan fits. The message says what the tightest one needs, and what would help."""
+    """A budget that no plan fits. The message says what the tightest one needs, and what would help.
+
+    Attributes:
+        fitting_length: The steps of sequences that would fit, by arithmetic; `None` if no length helps.
+    """
 
     exit_code = 3
+    fitting_length: int | None = None
 
 
 class OutOfMemoryError(MemfitError, RuntimeError):

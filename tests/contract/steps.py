@@ -80,6 +80,8 @@ MODELS_FOR = {
     "time_checkpoint": RECURRENT,
     "depth_checkpoint": ("residual",),
     "stream_inputs": ("lstm",),
+    "truncate": ("lstm",),
+    "bucketing": (),
 }
 """The models that a strategy has something to offer for."""
 

@@ -12,6 +12,7 @@ from memfit.strategies import ALL
 from tests.contract import steps
 
 PAIRS = [(strategy.name, model) for strategy in ALL for model in steps.MODELS_FOR[strategy.name]]
+EXACT = [(name, model) for name, model in PAIRS if name in {each.name for each in ALL if each.is_exact}]
 SETTINGS: dict[str, list[int | None]] = {
     "micro_batch": [None, 7, steps.LENGTH],
     "time_checkpoint": [None, 7, steps.LENGTH],
@@ -22,7 +23,7 @@ SETTINGS: dict[str, list[int | None]] = {
 ON_DEVICE = [pair for pair in PAIRS if pair[0] != "stream_inputs"]
 # The share of plain bytes to stay below. Micro-batches of 4 of these tiny models are near the 256 bytes to
 # which the allocator rounds every tensor, so a quarter of the examples is more than a quarter of the bytes.
-MOST = {"micro_batch": 0.7, "time_checkpoint": 0.5, "depth_checkpoint": 0.5}
+MOST = {"micro_batch": 0.7, "time_checkpoint": 0.5, "depth_checkpoint": 0.5, "truncate": 0.6}
 
 
 @cache
@@ -33,7 +34,7 @@ def activation_bytes(model: str, strategy: str | None) -> Any:
     return measured.value
 
 
-@pytest.mark.parametrize(("strategy", "model"), PAIRS)
+@pytest.mark.parametrize(("strategy", "model"), EXACT)
 def test_three_steps_give_the_same_weights_and_losses(strategy: str, model: str) -> None:
     plain, *others = steps.training(model, strategy, SETTINGS[strategy])
     plain_losses, plain_weights = plain

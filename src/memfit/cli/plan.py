@@ -41,7 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="WORD",
         action="append",
         default=[],
-        help="what may be done although it changes the mathematics: split_batch_norm",
+        help="what may be done although it changes the mathematics: split_batch_norm, truncate_gradients, "
+        "truncate, truncate_front",
     )
     parser.add_argument("--json", action="store_true", help="print a record instead of a table")
 

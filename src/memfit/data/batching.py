@@ -13,6 +13,7 @@ from typing import Final
 
 # What is left over in a bucket joins the next one if that pads it by no more than this share of a batch.
 MOST_ADDED: Final = 0.25
+MOST_ADDED_WHEN_EVEN: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,15 +46,40 @@ def cut(sizes: Sequence[int], boundaries: Sequence[int], tokens: int) -> tuple[S
     >>> [(slot.size, slot.length) for slot in cut((5, 3), (10, 12), 40)]
     [(4, 10), (3, 12), (1, 12)]
     """
+    most = [batch_size_of(length, tokens) for length in boundaries]
+    return _cut(sizes, boundaries, most, most_added=[MOST_ADDED * tokens] * len(most))
+
+
+def cut_by_sizes(sizes: Sequence[int], boundaries: Sequence[int], most: Sequence[int]) -> tuple[Slot, ...]:
+    """The batches of an epoch, each of as many sequences as its bucket may have, if there are so many.
+
+    What is left over joins the next bucket more often than in `cut`: batches are to be equally full.
+
+    Args:
+        sizes: Sequences in each bucket.
+        boundaries: The steps that each bucket is padded to, rising.
+        most: The most sequences of a batch in each bucket.
+
+    Example:
+    >>> [(slot.size, slot.length) for slot in cut_by_sizes((5, 5), (10, 12), (4, 3))]
+    [(4, 10), (3, 12), (3, 12)]
+    """
+    added = [MOST_ADDED_WHEN_EVEN * size * length for size, length in zip(most, boundaries, strict=True)]
+    return _cut(sizes, boundaries, most, most_added=added)
+
+
+def _cut(
+    sizes: Sequence[int], boundaries: Sequence[int], most: Sequence[int], *, most_added: Sequence[float]
+) -> tuple[Slot, ...]:
     slots: list[Slot] = []
     start = waiting = 0
     for place, (size, length) in enumerate(zip(sizes, boundaries, strict=True)):
         waiting += size
-        most = batch_size_of(length, tokens)
-        while waiting >= most:
-            slots.append(Slot(start=start, size=most, length=length))
-            start, waiting = start + most, waiting - most
-        if waiting and not _may_wait(waiting, place, boundaries, tokens):
+        while waiting >= most[place]:
+            slots.append(Slot(start=start, size=most[place], length=length))
+            start, waiting = start + most[place], waiting - most[place]
+        is_last = place + 1 == len(boundaries)
+        if waiting and (is_last or waiting * (boundaries[place + 1] - length) > most_added[place]):
             slots.append(Slot(start=start, size=waiting, length=length))
             start, waiting = start + waiting, 0
     return tuple(slots)
@@ -80,9 +106,3 @@ def tokens_for(batch_size: int, sizes: Sequence[int], boundaries: Sequence[int])
         else:
             low = middle + 1
     return low
-
-
-def _may_wait(num: int, place: int, boundaries: Sequence[int], tokens: int) -> bool:
-    if place + 1 == len(boundaries):
-        return False
-    return num * (boundaries[place + 1] - boundaries[place]) <= MOST_ADDED * tokens

@@ -9,9 +9,12 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import SupportsIndex
+from typing import Final, SupportsIndex
 
 from memfit.errors import UsageError
+
+# From so many different lengths on, the search is worth loading NumPy for.
+MANY: Final = 20_000
 
 
 def best_boundaries(counts: Mapping[int, int], num_buckets: int) -> tuple[int, ...]:
@@ -38,6 +41,11 @@ def best_boundaries(counts: Mapping[int, int], num_buckets: int) -> tuple[int, .
     lengths, totals = _distinct(counts)
     if len(lengths) <= num_buckets:
         return tuple(lengths)
+    # Its products must fit 64 bits.
+    if len(lengths) > MANY and totals[-1] ** 2 * lengths[-1] < 2**62:
+        from memfit.data.searching_tf import best_places
+
+        return tuple(lengths[place - 1] for place in best_places(lengths, totals, num_buckets))
     best = [0] + [total * length for total, length in zip(totals[1:], lengths, strict=True)]
     choices = []
     for _ in range(num_buckets - 1):

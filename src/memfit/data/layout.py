@@ -6,11 +6,11 @@ Pure.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from memfit.data.batching import Slot, cut, tokens_for
+from memfit.data.batching import Slot, batch_size_of, cut, cut_by_sizes, tokens_for
 from memfit.data.buckets import best_boundaries, check_boundaries
 from memfit.data.padding import num_random_steps
 from memfit.errors import UsageError
@@ -18,6 +18,10 @@ from memfit.errors import UsageError
 WAYS: Final = ("own_bucket", "truncate", "error")
 # As in Keras.
 BATCH_SIZE: Final = 32
+# Lengths to pad to, where nothing else is asked for.
+NUM_BUCKETS: Final = 16
+
+SizesFor = Callable[[tuple[int, ...]], Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,12 +30,14 @@ class Layout:
 
     Attributes:
         boundaries: The lengths that sequences are padded to, rising.
+        sizes: The most sequences of a batch at each of them.
         tokens: The most steps of a batch, padding included, but for sequences that are longer alone.
         slots: The batches, of sequences in order of their buckets.
         most_steps: Where sequences are cut, or `None`.
     """
 
     boundaries: tuple[int, ...]
+    sizes: tuple[int, ...]
     tokens: int
     slots: tuple[Slot, ...]
     most_steps: int | None
@@ -44,8 +50,17 @@ def lay_out(
     tokens: int | None,
     batch_size: int | None,
     longer: str,
+    sizes_for: SizesFor | None = None,
 ) -> Layout:
     """The batches for sequences of these lengths.
+
+    Args:
+        counts: How many sequences have each length.
+        buckets: As in `memfit.batch_by_length`, and so on.
+        tokens: The most steps of a batch.
+        batch_size: In place of that.
+        longer: What is done with what is longer than all boundaries.
+        sizes_for: In place of both: says how many sequences of each boundary a batch may have.
 
     Raises:
         UsageError: If something asked for cannot be; a sequence that is too long is for the caller to name.
@@ -66,9 +81,15 @@ def lay_out(
     # Boundaries that nothing is padded to are no shapes.
     used = [(size, boundary) for size, boundary in zip(sizes, boundaries, strict=True) if size]
     sizes, boundaries = [size for size, _ in used], tuple(boundary for _, boundary in used)
-    tokens = tokens or tokens_for(batch_size or BATCH_SIZE, sizes, boundaries)
-    slots = cut(sizes, boundaries, tokens)
-    return Layout(boundaries=boundaries, tokens=tokens, slots=slots, most_steps=most_steps)
+    if sizes_for is not None:
+        most = tuple(sizes_for(boundaries))
+        slots = cut_by_sizes(sizes, boundaries, most)
+        tokens = max(slot.size * slot.length for slot in slots)
+    else:
+        tokens = tokens or tokens_for(batch_size or BATCH_SIZE, sizes, boundaries)
+        most = tuple(batch_size_of(boundary, tokens) for boundary in boundaries)
+        slots = cut(sizes, boundaries, tokens)
+    return Layout(boundaries=boundaries, sizes=most, tokens=tokens, slots=slots, most_steps=most_steps)
 
 
 def check_asked(*, tokens: int | None, batch_size: int | None, longer: str) -> None:

@@ -1,4 +1,4 @@
-"""`memfit.batch_by_length`: a `tf.data` set of batches of like lengths.
+"""A `tf.data` set of batches of like lengths, for `memfit.batch_by_length`.
 
 Sequences that are in memory are batched here, by their index: an epoch is one random order, sorted by
 bucket and cut into slices. Sets of unknown length are batched in `windows_tf`.
@@ -15,65 +15,40 @@ import tensorflow as tf
 
 from memfit.data.layout import Layout, in_words, lay_out
 from memfit.data.leaves_tf import Numbers
-from memfit.data.masking_tf import padding_value_of
 from memfit.data.padded_tf import as_tensors, make_batch, with_weights
 from memfit.data.sequences_tf import Sequences, read_sequences
-from memfit.data.windows_tf import batch_set
+from memfit.data.windows_tf import NUM_SHOWN, batch_set
 from memfit.errors import UsageError
 
 
-def batch_by_length(
+def batches_by_length(
     data: Any,
     *,
-    tokens: int | None = None,
-    batch_size: int | None = None,
-    buckets: int | Sequence[int] = 16,
-    longer: str = "own_bucket",
-    shuffle: bool = True,
-    seed: int = 0,
-    padding_value: Any = None,
-    labels_per_step: bool | None = None,
-    model: Any = None,
-    tell: Callable[[str], None] | None = print,
+    tokens: int | None,
+    batch_size: int | None,
+    buckets: int | Sequence[int],
+    longer: str,
+    seed: int | None,
+    padding_value: Any,
+    labels_per_step: bool | None,
+    tell: Callable[[str], None],
+    sizes_for: Callable[[Any, tuple[int, ...]], Sequence[int]] | None = None,
 ) -> tf.data.Dataset:
-    """Batches of sequences of about the same length and about the same number of steps, in few shapes.
-
-    Every sequence is in exactly one batch of an epoch, with its own label. Each epoch has another order,
-    with long and short batches mixed; the same seed gives the same epochs in every process.
+    """What `memfit.batch_by_length` returns; it has most of the arguments.
 
     Args:
-        data: `x`, `(x, y)` or `(x, y, weights)`. Each is a list of sequences, a `tf.RaggedTensor` or an
-            array, or a dict or tuple of such. An array `[sequences, steps, ...]` is freed of its padding
-            first. Or a `tf.data` set with one sequence an element.
-        tokens: The most steps of a batch, padding included. A longer sequence is a batch of its own.
-        batch_size: In place of `tokens`: as many batches as this many sequences in each would make; 32 if
-            neither is given.
-        buckets: The most different lengths to pad to, which are then the best ones; or those lengths.
-        longer: What is done with sequences that are longer than the last length given in `buckets`:
-            `"own_bucket"` pads them to the longest, `"truncate"` cuts their end off, and `"error"` refuses.
-        shuffle: Whether each epoch has another order; otherwise batches go from short to long.
-        seed: What the order depends on, beside TensorFlow's global seed.
-        padding_value: What inputs are padded with, and padded arrays are; one value, or one for each
-            feature. `None`: what `model` masks, or 0.
-        labels_per_step: Whether labels have a value a step; only needed where the data does not tell.
-        model: The model that the batches are for. Its masks say what to pad with.
-        tell: Called with a line on padding before and after; `None` for silence.
-
-    Returns:
-        A `tf.data.Dataset` of batches. Where labels have a value a step, its weights are 0 on padding.
-
-    Raises:
-        UsageError: If sequences and labels do not fit together, with the index of the sample.
-
-    Example:
-    ```python
-    batches = memfit.batch_by_length((sequences, labels), batch_size=64, model=model)
-    memfit.fit(model, batches, epochs=10)
-    ```
+        data: And so on: as there.
+        tokens: The most steps of a batch.
+        batch_size: In place of that.
+        buckets: How many lengths, or which.
+        longer: What is done with what is longer.
+        seed: What the order depends on; `None`: batches go from short to long.
+        padding_value: What inputs are padded with.
+        labels_per_step: Whether labels have a value a step.
+        tell: Called with a line on padding.
+        sizes_for: In place of `tokens`: from a batch that shows what batches are like and the lengths to pad
+            to, says how many sequences of each a batch may have.
     """
-    if padding_value is None:
-        padding_value = 0.0 if model is None else padding_value_of(model)
-    say = tell or (lambda _: None)
     if isinstance(data, tf.data.Dataset):
         return batch_set(
             data,
@@ -81,17 +56,32 @@ def batch_by_length(
             batch_size=batch_size,
             buckets=buckets,
             longer=longer,
-            seed=seed if shuffle else None,
+            seed=seed,
             padding_value=padding_value,
-            tell=say,
+            tell=tell,
+            sizes_for=sizes_for,
         )
     found = read_sequences(data, padding_value=padding_value, labels_per_step=labels_per_step)
     counts = Counter(cast("list[int]", found.lengths.tolist()))
-    layout = lay_out(counts, buckets=buckets, tokens=tokens, batch_size=batch_size, longer=longer)
     if longer == "error" and not isinstance(buckets, int):
         _check_longest(found.lengths, buckets[-1])
-    say(in_words(layout, counts))
-    return _batches(found, layout, seed if shuffle else None, padding_value)
+    tensors = as_tensors(with_weights(found), padding_value)
+
+    def sizes(boundaries: tuple[int, ...]) -> Sequence[int]:
+        assert sizes_for is not None
+        shown = tf.range(min(NUM_SHOWN, len(found.lengths)), dtype=tf.int64)
+        return sizes_for(make_batch(tensors, shown, tf.constant(boundaries[-1], tf.int64), None), boundaries)
+
+    layout = lay_out(
+        counts,
+        buckets=buckets,
+        tokens=tokens,
+        batch_size=batch_size,
+        longer=longer,
+        sizes_for=None if sizes_for is None else sizes,
+    )
+    tell(in_words(layout, counts))
+    return _batches(found, tensors, layout, seed)
 
 
 def _check_longest(lengths: Numbers, most: int) -> None:
@@ -104,8 +94,7 @@ def _check_longest(lengths: Numbers, most: int) -> None:
         )
 
 
-def _batches(found: Sequences, layout: Layout, seed: int | None, padding_value: Any) -> tf.data.Dataset:
-    everything = as_tensors(with_weights(found), padding_value)
+def _batches(found: Sequences, everything: Any, layout: Layout, seed: int | None) -> tf.data.Dataset:
     slots = tf.constant([(slot.start, slot.size, slot.length) for slot in layout.slots], tf.int64)
     num_batches = len(layout.slots)
 

@@ -6,6 +6,7 @@ full.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -22,6 +23,8 @@ from memfit.errors import UsageError
 NUM_READ: Final = 10_000
 # Batches that are shuffled among themselves, so that what is left over at the end does not come by length.
 NUM_MIXED: Final = 32
+# Elements in a batch that shows what batches are like.
+NUM_SHOWN: Final = 64
 
 
 def batch_set(
@@ -34,6 +37,7 @@ def batch_set(
     seed: int | None,
     padding_value: Any,
     tell: Callable[[str], None],
+    sizes_for: Callable[[Any, tuple[int, ...]], Sequence[int]] | None = None,
 ) -> tf.data.Dataset:
     """What `memfit.batch_by_length` returns for a set with one sequence an element."""
     check_asked(tokens=tokens, batch_size=batch_size, longer=longer)
@@ -50,13 +54,20 @@ def batch_set(
             "begins with None."
         )
     if not isinstance(buckets, int) and tokens is not None:
-        boundaries, most = check_boundaries(buckets), tokens
+        boundaries = check_boundaries(buckets)
+        sizes = [batch_size_of(boundary, tokens) for boundary in boundaries]
     else:
         found = read_lengths(dataset, limit=NUM_READ, padding_value=None)
-        layout = lay_out(found.counts, buckets=buckets, tokens=tokens, batch_size=batch_size, longer=longer)
-        boundaries, most = layout.boundaries, layout.tokens
+        chosen = None
+        if sizes_for is not None:
+            example = _example(dataset, padding_value)
+            chosen = lambda boundaries: sizes_for(example, boundaries)  # noqa: E731
+        asked = {"buckets": buckets, "tokens": tokens, "batch_size": batch_size, "longer": longer}
+        layout = lay_out(found.counts, **asked, sizes_for=chosen)  # type: ignore[arg-type]
+        boundaries, sizes = layout.boundaries, list(layout.sizes)
         if not isinstance(buckets, int):
             boundaries = check_boundaries(buckets)
+            sizes = _sizes_at(boundaries, layout.boundaries, layout.sizes)
         tell(
             in_words(layout, found.counts) + (" So far: the rest is not read yet." if found.is_sample else "")
         )
@@ -65,15 +76,28 @@ def batch_set(
     )
     if seed is not None:
         elements = elements.shuffle(NUM_READ, seed=seed + 1)
-    batches = _windows(elements, boundaries, most, padding_value)
+    batches = _windows(elements, boundaries, sizes, padding_value)
     return batches if seed is None else batches.shuffle(NUM_MIXED, seed=seed + 1)
 
 
+def _sizes_at(boundaries: Sequence[int], known: Sequence[int], sizes: Sequence[int]) -> list[int]:
+    """The sizes of batches at boundaries, of which only those that something was read for are known."""
+    places = [min(bisect_left(known, boundary), len(known) - 1) for boundary in boundaries]
+    return [sizes[place] for place in places]
+
+
+def _example(dataset: tf.data.Dataset, padding_value: Any) -> Any:
+    """A batch of the first elements, padded to the longest of them."""
+    elements = dataset.take(NUM_SHOWN).enumerate().map(lambda index, element: _checked(index, element, 0, ""))
+    values = _padding_values(elements.element_spec, padding_value)
+    return next(iter(elements.padded_batch(NUM_SHOWN, padding_values=values)))
+
+
 def _windows(
-    elements: tf.data.Dataset, boundaries: tuple[int, ...], tokens: int, padding_value: Any
+    elements: tf.data.Dataset, boundaries: tuple[int, ...], most: Sequence[int], padding_value: Any
 ) -> tf.data.Dataset:
     # The last is for what is longer than all boundaries: one at a time, since nothing is known of it.
-    sizes = tf.constant([*(batch_size_of(boundary, tokens) for boundary in boundaries), 1], tf.int64)
+    sizes = tf.constant([*most, 1], tf.int64)
     limits = tf.constant([*boundaries, -1], tf.int64)
     spec = elements.element_spec
     values = _padding_values(spec, padding_value)

@@ -14,6 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from memfit.data.ragged_tf import padded_sample
 from memfit.errors import UsageError
 from memfit.estimating.internals_tf import input_structure
 from memfit.estimating.prediction import InputSize
@@ -130,6 +131,7 @@ def describe(
     Raises:
         UsageError: If data and model do not fit, or something is missing.
     """
+    data = padded_sample(model, data)
     structure, found, num_examples = _look(model, data, loss, is_peeked=batch_size is None or length is None)
     flat = keras.tree.flatten(structure)
     names = [name for name, part in zip(NAMES, structure, strict=False) for _ in keras.tree.flatten(part)]
@@ -196,9 +198,8 @@ def _look_at_set(data: Any, *, is_peeked: bool) -> tuple[tuple[Any, ...], list[A
     leaves = keras.tree.flatten(structure)
     if not all(isinstance(leaf, tf.TensorSpec) for leaf in leaves):
         raise UsageError(
-            f"the data set has ragged or sparse tensors ({data.element_spec}), which memfit cannot estimate "
-            "yet. Give the shapes of a padded batch: memfit.estimate(model, (tf.TensorSpec([None, 500]), "
-            "...))"
+            f"the data set has sparse tensors ({data.element_spec}), which memfit cannot estimate yet. Give "
+            "the shapes of a batch: memfit.estimate(model, (tf.TensorSpec([None, 500]), ...))"
         )
     unknown = any(dimension is None for leaf in leaves for dimension in leaf.shape)
     if not (is_peeked and unknown):

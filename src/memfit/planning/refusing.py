@@ -36,11 +36,25 @@ def refusal(
     if "split_batch_norm" in why_not_split:
         helps.append('allow="split_batch_norm"')
     room_bytes = budget_bytes / (need_bytes / max(1, tightest.peak_bytes)) - sum(parts.values())
+    fitting_length = None
     if length is not None and 0 < room_bytes < rest_bytes:
-        helps.append(f"sequences of at most {max(1, math.floor(length * room_bytes / rest_bytes))} steps")
+        fitting_length = max(1, math.floor(length * room_bytes / rest_bytes))
+        helps.append(f"sequences of at most {fitting_length} steps")
     elif room_bytes <= 0:
         helps.append("a smaller model, or an optimizer with fewer slots")
-    return BudgetError(
+    error = BudgetError(
         f"nothing fits {format_bytes(budget_bytes)}: the tightest plan, {words}, needs about "
         f"{format_bytes(need_bytes)}. It goes to: {shares}. What would help: {'; or '.join(helps)}."
     )
+    error.fitting_length = fitting_length
+    return error
+
+
+def with_truncation(error: BudgetError, *, max_length: int, lost_share: float) -> BudgetError:
+    """The error with what cutting sequences would cost, for those who have not allowed it."""
+    found = BudgetError(
+        f'{error} allow="truncate" would cut sequences to {max_length} steps and lose {lost_share:.1%} of '
+        "all steps."
+    )
+    found.fitting_length = error.fitting_length
+    return found

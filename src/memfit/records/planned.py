@@ -73,12 +73,17 @@ class Profile(Record):
         recurrent: The parts that run over time.
         depth: The parts between cuts through the depth, from the inputs to the outputs.
         inputs: The arrays that it is trained on; `None` where there are none.
+        lengths: Percentiles of the lengths of sequences, 50, 75, 90, 95 and 99, and last the greatest; empty
+            if they are not known.
+        tokens: The most steps of a batch by length, where these make as many batches; `None` if unknown.
     """
 
     batch_size: int
     recurrent: tuple[RecurrentPart, ...]
     depth: tuple[DepthPart, ...] = ()
     inputs: InputPart | None = None
+    lengths: tuple[int, ...] = ()
+    tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +153,15 @@ class Plan(Record):
             any.
         model_digest: What tells the model that it was made for from others of as many parameters, which is
             then checked; `None` for any.
-        allow: What may be done although it changes the mathematics: `"split_batch_norm"`.
+        allow: What may be done although it changes the mathematics: `"split_batch_norm"`, `"truncate"`,
+            `"truncate_front"`, `"truncate_gradients"`, `"bucketing"`.
+        tokens: The most steps of a batch; batches are then made by length (`memfit.batch_by_length`). `None`:
+            they stay as they are.
+        gradient_window: Time steps that gradients go back through (truncated backpropagation through time),
+            which is inexact; `None`: all of them.
+        max_length: Steps that sequences are cut to, which is inexact; `None`: they are not cut.
+        cut_from: Where they are cut: at their `"end"` or in `"front"`.
+        lost_share: The share of all steps that is cut off, as far as the data was read; `None` if unknown.
         fallbacks: What to do when memory runs out, one after the other. After the last, micro-batches are
             halved.
         budget_bytes: What it was made to fit; `None` for a plan that was written by hand, and so on below.
@@ -174,6 +187,11 @@ class Plan(Record):
     num_parameters: int | None = None
     model_digest: str | None = None
     allow: tuple[str, ...] = ()
+    tokens: int | None = None
+    gradient_window: int | None = None
+    max_length: int | None = None
+    cut_from: str = "end"
+    lost_share: float | None = None
     fallbacks: tuple[Plan, ...] = ()
     budget_bytes: int | None = None
     predicted_bytes: int | None = None
@@ -197,6 +215,12 @@ class Plan(Record):
             words.append(f"time segments of {self.time_segment}")
         if self.depth_limit is not None:
             words.append(f"depth limit {self.depth_limit}")
+        if self.tokens is not None and is_training:
+            words.append(f"batches by length of at most {self.tokens:,} steps")
+        if self.gradient_window is not None and is_training:
+            words.append(f"gradients cut every {self.gradient_window} steps")
+        if self.max_length is not None and is_training:
+            words.append(f"sequences cut to {self.max_length} steps")
         return ", ".join(words)
 
     def __str__(self) -> str:
@@ -209,6 +233,10 @@ class Plan(Record):
         if self.stream_window_bytes is not None:
             rows.append(("inputs", f"streamed by windows of {format_bytes(self.stream_window_bytes)}"))
         rows.append(("mathematics", f"changed: {', '.join(self.allow)}" if self.allow else "unchanged"))
+        if self.max_length is not None:
+            share = "an unknown share" if self.lost_share is None else f"{self.lost_share:.1%}"
+            where = "in front" if self.cut_from == "front" else "at the end"
+            rows.append(("lost", f"{share} of all steps: sequences are cut {where}, to {self.max_length}"))
         if self.budget_bytes is not None:
             rows.append(("budget", format_bytes(self.budget_bytes)))
         rows += [

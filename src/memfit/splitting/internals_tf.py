@@ -23,6 +23,8 @@ from memfit.measuring.versions_tf import check_expectations, takes
 
 REDUCE = "reduce_weighted_values"
 REDUCE_ARGUMENTS = ("values", "sample_weight", "mask", "reduction", "dtype")
+# What an RNN layer calls to run over time.
+INNER_LOOP = "inner_loop"
 
 
 def check_versions() -> None:
@@ -42,8 +44,18 @@ def _expectations() -> dict[str, bool]:
             getattr(loss_module, "apply_mask", None), "sample_weight", "mask", "dtype", "reduction"
         ),
         "keras CompileLoss._metrics": hasattr(CompileLoss("mse"), "_metrics"),
+        "keras Operation._inbound_nodes": hasattr(keras.layers.Identity(), "_inbound_nodes"),
+        f"keras RNN.{INNER_LOOP}": takes(
+            getattr(keras.layers.RNN, INNER_LOOP, None), "sequences", "initial_state", "mask", "training"
+        ),
         "keras Trainer._loss_tracker": "_loss_tracker" in inspect.getsource(Trainer.__init__),
     }
+
+
+def is_given_states(layer: Any) -> bool:
+    """Whether an RNN layer is called with an initial state of another layer."""
+    calls = [node.arguments for node in layer._inbound_nodes]
+    return any(len(each.args) > 1 or each.kwargs.get("initial_state") is not None for each in calls)
 
 
 @contextmanager

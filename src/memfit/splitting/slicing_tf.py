@@ -14,9 +14,9 @@ def num_examples(batch: Any) -> Any:
         if leaf is None or isinstance(leaf, tf.experimental.Optional):
             continue
         if isinstance(leaf, tf.SparseTensor):
-            return leaf.shape[0] if leaf.shape[0] is not None else leaf.dense_shape[0]
+            return leaf.shape[0] if leaf.shape[0] is not None else tf.cast(leaf.dense_shape[0], tf.int32)
         if isinstance(leaf, tf.RaggedTensor):
-            return leaf.shape[0] if leaf.shape[0] is not None else leaf.nrows()
+            return leaf.shape[0] if leaf.shape[0] is not None else leaf.nrows(out_type=tf.int32)
         tensor = tf.convert_to_tensor(leaf)
         return tensor.shape[0] if tensor.shape[0] is not None else tf.shape(tensor)[0]
     raise ValueError("a batch without a single tensor has no examples")

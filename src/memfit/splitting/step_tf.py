@@ -117,18 +117,18 @@ def train(trainee: Trainee, batch: Batch, micro_batch: Any) -> tf.Tensor:
 def _train_whole(trainee: Trainee, batch: Batch) -> tf.Tensor:
     variables = trainee.model.trainable_weights
     with tf.GradientTape() as tape:
-        part = _part(trainee, batch, training=True, share=tf.ones([]), weighed=nullcontext())
+        part = part_of(trainee, batch, training=True, share=tf.ones([]), weighed=nullcontext())
         scaled = trainee.optimizer.scale_loss(part.loss)
     trainee.optimizer.apply_gradients(zip(tape.gradient(scaled, variables), variables, strict=True))
-    return _shown(part.loss, tf.ones([]))
+    return shown(part.loss, tf.ones([]))
 
 
 def _train_split(
     trainee: Trainee, batch: Batch, micro_batch: Any, *, rows: Mapping[int, tf.DType]
 ) -> tf.Tensor:
-    whole = _count(trainee, batch, micro_batch)
+    whole = count_divisors(trainee, batch, micro_batch)
     num = num_examples(batch)
-    books = _Books(trainee, batch)
+    books = Books(trainee, batch)
     variables = trainee.model.trainable_weights
     gradients = Gradients(variables, rows)
 
@@ -136,14 +136,14 @@ def _train_split(
         piece = _piece(batch, start, micro_batch, num)
         with tf.GradientTape() as tape:
             weighed = weighing(whole, piece.share)
-            part = _part(trainee, piece.batch, training=True, share=piece.share, weighed=weighed)
+            part = part_of(trainee, piece.batch, training=True, share=piece.share, weighed=weighed)
             scaled = trainee.optimizer.scale_loss(part.loss)
         found = tape.gradient(scaled, variables)
         sums = gradients.add(sums, found, start // micro_batch)
-        return piece.stop, loss + _shown(part.loss, piece.share), books.add(outputs, part, piece), sums
+        return piece.stop, loss + shown(part.loss, piece.share), books.add(outputs, part, piece), sums
 
     zeros = gradients.zeros(-(-num // micro_batch))
-    _, loss, outputs, sums = _loop(num, body, _zero(), books.zeros(), zeros)
+    _, loss, outputs, sums = _loop(num, body, zero(), books.zeros(), zeros)
     if variables:
         trainee.optimizer.apply_gradients(zip(gradients.whole(sums), variables, strict=True))
     books.close(loss, outputs)
@@ -152,22 +152,22 @@ def _train_split(
 
 def evaluate(trainee: Trainee, batch: Batch, micro_batch: Any) -> tf.Tensor:
     """Evaluates one batch in micro-batches and returns its loss."""
-    whole = _count(trainee, batch, micro_batch)
+    whole = count_divisors(trainee, batch, micro_batch)
     num = num_examples(batch)
-    books = _Books(trainee, batch)
+    books = Books(trainee, batch)
 
     def body(start: tf.Tensor, loss: tf.Tensor, outputs: Any) -> Any:
         piece = _piece(batch, start, micro_batch, num)
         weighed = weighing(whole, piece.share)
-        part = _part(trainee, piece.batch, training=False, share=piece.share, weighed=weighed)
-        return piece.stop, loss + _shown(part.loss, piece.share), books.add(outputs, part, piece)
+        part = part_of(trainee, piece.batch, training=False, share=piece.share, weighed=weighed)
+        return piece.stop, loss + shown(part.loss, piece.share), books.add(outputs, part, piece)
 
-    _, loss, outputs = _loop(num, body, _zero(), books.zeros())
+    _, loss, outputs = _loop(num, body, zero(), books.zeros())
     books.close(loss, outputs)
     return loss
 
 
-class _Books:
+class Books:
     """Keras's running means of the loss, brought up to date once a batch.
 
     Args:
@@ -183,7 +183,7 @@ class _Books:
 
     def zeros(self) -> list[tf.Tensor]:
         """The loss of each output before the first micro-batch; empty where there is only one."""
-        return [_zero() for _ in self._metrics]
+        return [zero() for _ in self._metrics]
 
     def add(self, outputs: list[tf.Tensor], part: Part, piece: Piece) -> list[tf.Tensor]:
         """The losses of the outputs with those of a micro-batch, which the metrics count."""
@@ -191,7 +191,7 @@ class _Books:
             x, y, sample_weight = piece.batch
             self._trainee.model.compute_metrics(x, y, part.y_pred, sample_weight=sample_weight)
         self._are_reduced = [each.shape.rank == 0 for each in part.outputs]
-        return [one + _shown(two, piece.share) for one, two in zip(outputs, part.outputs, strict=True)]
+        return [one + shown(two, piece.share) for one, two in zip(outputs, part.outputs, strict=True)]
 
     def close(self, loss: tf.Tensor, outputs: list[tf.Tensor]) -> None:
         """Tells Keras, with the weights that it would have used itself."""
@@ -204,7 +204,7 @@ class _Books:
             metric.update_state(value, sample_weight=self._num if is_weighed else None)
 
 
-def _count(trainee: Trainee, batch: Batch, micro_batch: Any) -> Divisors:
+def count_divisors(trainee: Trainee, batch: Batch, micro_batch: Any) -> Divisors:
     """The divisors of the whole batch. In a graph, only as much of the forward pass is run as masks need."""
     if trainee.losses is None:
         return Divisors()
@@ -232,7 +232,7 @@ def _traced_aside(count: Callable[[Batch], Divisors], batch: Batch) -> Divisors:
     return found[-1]
 
 
-def _part(
+def part_of(
     trainee: Trainee,
     batch: Batch,
     *,
@@ -240,6 +240,7 @@ def _part(
     share: tf.Tensor,
     weighed: AbstractContextManager[None],
 ) -> Part:
+    """What some examples, or steps of them, add to the batch: one forward pass with its losses."""
     x, y, sample_weight = batch
     model = trainee.model
     y_pred = _call(model, x, training=training)
@@ -271,13 +272,14 @@ def _call(model: Any, x: Any, *, training: bool) -> Any:
     return model(x, training=training) if internals.takes_training(model) else model(x)
 
 
-def _shown(loss: tf.Tensor, share: tf.Tensor) -> tf.Tensor:
+def shown(loss: tf.Tensor, share: tf.Tensor) -> tf.Tensor:
     """A loss as it is logged: the mean, where Keras leaves it unreduced."""
     loss = tf.cast(loss, keras.config.floatx())
     return loss if loss.shape.rank == 0 else tf.reduce_mean(loss) * tf.cast(share, loss.dtype)
 
 
-def _zero() -> tf.Tensor:
+def zero() -> tf.Tensor:
+    """A loss before the first part of a batch."""
     return tf.zeros([], keras.config.floatx())
 
 

@@ -36,6 +36,7 @@ def applied(plan: Plan, model: Any) -> Iterator[Any]:
     ```
     """
     prepared = checking.prepare_plan(plan)
+    checking.check_no_cut(prepared, "memfit.applied")
     if prepared.micro_batch is not None:
         raise UsageError(
             f"the plan splits batches (micro_batch={prepared.micro_batch}), which memfit.applied cannot "

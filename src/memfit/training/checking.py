@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from memfit.depth.limits import parse_limit
 from memfit.errors import UsageError
 from memfit.records import Plan
-from memfit.strategies.allowing import check_allowed
+from memfit.strategies.allowing import BUCKETING, TRUNCATE, TRUNCATE_FRONT, TRUNCATE_GRADIENTS, check_allowed
+
+IN_TIME: Final = ("max_length", "gradient_window", "tokens")
+CUTS: Final = {"end": TRUNCATE, "front": TRUNCATE_FRONT}
 
 
 def prepare_plan(plan: Plan | None, allow: str | Iterable[str] = ()) -> Plan:
@@ -33,6 +36,7 @@ def _check(plan: Plan) -> None:
         "evaluation_micro_batch",
         "stream_window_bytes",
         "batch_size",
+        *IN_TIME,
     ):
         value = getattr(plan, name)
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
@@ -40,6 +44,13 @@ def _check(plan: Plan) -> None:
                 f"{name} of a plan must be a whole number of at least 1, or None. Received: {value!r}."
             )
     _check_depth(plan)
+    _check_cut(plan)
+    _check_window(plan)
+    if plan.tokens is not None and BUCKETING not in plan.allow:
+        raise UsageError(
+            "the plan makes batches by length, which are others than random ones. If that is good enough, "
+            f'allow it: allow="{BUCKETING}".'
+        )
     for fallback in plan.fallbacks:
         _check(fallback)
 
@@ -53,6 +64,42 @@ def _check_depth(plan: Plan) -> None:
             f"Received: {plan.depth_limit!r}."
         )
     parse_limit(plan.depth_limit)
+
+
+def _check_cut(plan: Plan) -> None:
+    if plan.cut_from not in CUTS:
+        raise UsageError(f'cut_from of a plan is "end" or "front". Received: {plan.cut_from!r}.')
+    if plan.max_length is not None and CUTS[plan.cut_from] not in plan.allow:
+        raise UsageError(
+            f"the plan cuts sequences to {plan.max_length} steps, which changes what is learnt. If that is "
+            f'good enough, allow it: allow="{CUTS[plan.cut_from]}".'
+        )
+
+
+def _check_window(plan: Plan) -> None:
+    if plan.gradient_window is None:
+        return
+    if TRUNCATE_GRADIENTS not in plan.allow:
+        raise UsageError(
+            f"the plan has gradients go back through {plan.gradient_window} steps only, which changes what "
+            f'is learnt. If that is good enough, allow it: allow="{TRUNCATE_GRADIENTS}".'
+        )
+    for name in ("micro_batch", "time_segment", "depth_limit"):
+        if getattr(plan, name) is not None:
+            raise UsageError(
+                f"the plan has {name}={getattr(plan, name)!r} and gradient_window={plan.gradient_window}, "
+                "which do not go together. Leave one of them out."
+            )
+
+
+def check_no_cut(plan: Plan, where: str) -> None:
+    """Refuses a plan of which only `memfit.fit` can do all."""
+    for name in IN_TIME:
+        if getattr(plan, name) is not None:
+            raise UsageError(
+                f"the plan has {name}={getattr(plan, name)}, which {where} cannot do in a loop of yours. Use "
+                f"memfit.fit, or a plan without {name}."
+            )
 
 
 def check_model(plan: Plan, *, num_parameters: int, digest: str) -> None:

@@ -25,6 +25,7 @@ from memfit.splitting import internals_tf as internals
 from memfit.splitting.checking_tf import why_not_evaluate, why_not_predict, why_not_train
 from memfit.splitting.slicing_tf import num_examples, take
 from memfit.splitting.step_tf import split_test_step, split_train_step
+from memfit.splitting.windows_tf import windowed_train_step
 from memfit.training import checking, fallbacks
 from memfit.training.course_tf import Course
 from memfit.training.fallbacks import EVALUATION, PREDICTION, TRAINING
@@ -305,7 +306,10 @@ class Driver:
     def _step(self, where: str, *, is_split: bool = False) -> Callable[[Any], Any]:
         assert self._state is not None
         if where == TRAINING:
+            window = self.course.plan.gradient_window
             step = split_train_step(self._model, self._sizes[where]) if is_split else self._model.train_step
+            if window is not None:
+                step = windowed_train_step(self._model, window)
             return self._state.marked(step)
         return split_test_step(self._model, self._sizes[where]) if is_split else self._model.test_step
 

@@ -40,6 +40,9 @@ def next_plan(plan: Plan, *, where: str, num_examples: int | None, why_not_split
                 allow=tuple(dict.fromkeys((*plan.allow, *fallback.allow))),
                 evaluation_micro_batch=fallback.evaluation_micro_batch or plan.evaluation_micro_batch,
             )
+    if plan.gradient_window is not None:
+        shorter = _half(plan.gradient_window, None)
+        return None if shorter is None else replace(plan, gradient_window=shorter, fallbacks=())
     smaller = _half(plan.micro_batch, num_examples)
     return None if smaller is None or why_not_split else replace(plan, micro_batch=smaller, fallbacks=())
 
@@ -56,7 +59,7 @@ def _is_other(plan: Plan, fallback: Plan, num_examples: int | None) -> bool:
 
     def under_way(some: Plan) -> tuple[object, ...]:
         sizes = [size for size in (some.micro_batch, num_examples) if size is not None]
-        return min(sizes, default=None), some.time_segment, some.depth_limit
+        return min(sizes, default=None), some.time_segment, some.depth_limit, some.gradient_window
 
     return under_way(fallback) != under_way(plan)
 
@@ -67,7 +70,7 @@ def checkpointing(plan: Plan) -> tuple[object, ...]:
     A limit in bytes holds for the examples under way, so another micro-batch is another checkpointing.
     """
     examples = None if plan.depth_limit is None else plan.micro_batch
-    return plan.time_segment, plan.depth_limit, examples
+    return plan.time_segment, plan.depth_limit, examples, plan.gradient_window
 
 
 def describe_request(request: Request | None) -> str:

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from memfit.errors import UsageError
 from memfit.training.dataset_source_tf import DatasetSource
+from memfit.training.mapped_tf import MappedArrays
 from memfit.training.py_dataset_source_tf import PyDatasetSource
 from memfit.training.resuming import Lengths, Position
 from memfit.training.resuming_internals_tf import DataAdapter, is_array_like
@@ -30,6 +31,8 @@ def source_of(x: Any, y: Any, arguments: dict[str, Any]) -> Source:
     Raises:
         UsageError: If it cannot, with what to pass instead.
     """
+    if isinstance(x, MappedArrays):
+        return ArraySource(x.x, x.y, {**arguments, "sample_weight": x.sample_weight}, x.map_set)
     if isinstance(x, tf.data.Dataset):
         return DatasetSource(x, y, arguments)
     if isinstance(x, keras.utils.PyDataset):

@@ -15,10 +15,15 @@ from memfit.records import Outcome, Plan, Run
 from memfit.splitting import internals_tf as internals
 from memfit.splitting.checking_tf import why_not_evaluate, why_not_train
 from memfit.splitting.identity_tf import identify
+from memfit.splitting.windows_tf import why_not_windows
 from memfit.streaming.feeding_tf import stream_fit
 from memfit.training import checking
+from memfit.training.bucketing_tf import take_buckets
+from memfit.training.cutting_tf import take_cut
 from memfit.training.driver_tf import Driver, Watch, read_peak
+from memfit.training.mapped_tf import MappedArrays
 from memfit.training.planning_tf import plan_fit
+from memfit.training.ragged_tf import take_ragged
 from memfit.training.resuming_tf import resumable_fit
 
 
@@ -40,13 +45,15 @@ def fit(
 
     Args:
         model: A compiled Keras model.
-        x: As in `keras.Model.fit`: arrays, tensors, dicts, `tf.data`, a generator, a `PyDataset`.
+        x: As in `keras.Model.fit`: arrays, tensors, dicts, `tf.data`, a generator, a `PyDataset`. Ragged
+            tensors and `tf.data` sets of ragged batches are padded with what the model masks.
         y: As in `keras.Model.fit`.
         budget: What the device may use, as in `memfit.budget`, which `None` asks. A step that peaks above
             it takes the plan's next fallback from the next batch on.
         plan: How to train in less memory; `None` plans by itself (`memfit.plan`). What fits as it is runs as
             it is, and what is small against all the memory there is is not even measured.
-        allow: What may be done although it changes the mathematics: `"split_batch_norm"`.
+        allow: What may be done although it changes the mathematics: `"split_batch_norm"`, `"truncate"`,
+            `"truncate_front"`, `"truncate_gradients"`, `"bucketing"`.
         resume: A folder to keep checkpoints in and to go on from; `None` keeps none.
         **arguments: Any other argument of `keras.Model.fit`.
 
@@ -68,13 +75,16 @@ def fit(
     internals.check_versions()
     prepared = checking.prepare_plan(plan, allow)
     _check_model(model, prepared)
+    x, y, arguments = take_ragged(model, x, y, arguments)
     kind = _batched_kind(x)
     checking.check_arguments(arguments, is_batched=kind is not None, kind=kind or "")
     if plan is None:
         prepared = plan_fit(model, x, y, budget=budget, allow=prepared.allow, arguments=arguments)
-    if prepared.stream_window_bytes is not None and kind is None:
+    if prepared.stream_window_bytes is not None and prepared.tokens is None and kind is None:
         x, arguments = stream_fit(x, y, arguments, prepared.stream_window_bytes)
         y = None
+    x, y, arguments = take_buckets(model, x, y, arguments, prepared)
+    x, y, arguments = take_cut(model, x, y, arguments, prepared)
     callbacks = arguments.pop("callbacks", None)
     driver = Driver(
         model,
@@ -85,6 +95,8 @@ def fit(
     watch = Watch(driver, given=plan)
 
     def drive(x: Any, y: Any, arguments: dict[str, Any], callbacks: Any) -> Any:
+        if isinstance(x, MappedArrays):
+            x = x.adapter(arguments)
         return model.fit(x, y, callbacks=callbacks, **arguments)
 
     with driver:
@@ -121,6 +133,7 @@ def _check_model(model: Any, plan: Plan) -> None:
     for name, reason in (
         ("micro_batch", why_not_train(model, plan.allow)),
         ("evaluation_micro_batch", why_not_evaluate(model)),
+        ("gradient_window", why_not_train(model, plan.allow) or why_not_windows(model)),
     ):
         if getattr(plan, name) is not None and reason:
             raise UsageError(f"the plan has {name}={getattr(plan, name)}, but {reason}")

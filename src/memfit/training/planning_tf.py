@@ -15,6 +15,7 @@ from memfit.errors import MemfitWarning, SetupError, UsageError
 from memfit.planning.plan_tf import plan
 from memfit.records import Plan
 from memfit.splitting import internals_tf as internals
+from memfit.training.mapped_tf import MappedArrays
 
 
 def plan_fit(
@@ -46,9 +47,11 @@ def plan_fit(
         why_not = "it has a training step of its own, which nobody asked to run in advance."
     if not why_not:
         data = x if y is None and not _is_array(x) else (x, y, arguments.get("sample_weight"))
+        if isinstance(x, MappedArrays):
+            data = (x.x, x.y, x.sample_weight)
         try:
             if not model.built:
-                internals.build_from(model, _first_batch(data))
+                internals.build_from(model, _first_batch(x.sample() if isinstance(x, MappedArrays) else data))
             found = plan(
                 model,
                 data,
@@ -74,7 +77,7 @@ def plan_fit(
 def _why_not(model: Any, x: Any, arguments: dict[str, Any]) -> str:
     if internals.is_replicated(model):
         return "the model is trained by several replicas."
-    if isinstance(x, (tf.data.Dataset, keras.utils.PyDataset)):
+    if isinstance(x, (tf.data.Dataset, keras.utils.PyDataset, MappedArrays)):
         return ""
     leaves = keras.tree.flatten(x)
     if not leaves or not all(_is_array(leaf) for leaf in leaves):

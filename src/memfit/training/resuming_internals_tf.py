@@ -108,6 +108,11 @@ def adapter_of(x: Any, y: Any, sample_weight: Any, class_weight: Any) -> DataAda
     return data_adapters.get_data_adapter(x, y, sample_weight=sample_weight, class_weight=class_weight)
 
 
+def array_adapter(x: Any, y: Any, **arguments: Any) -> DataAdapter:
+    """Keras's own adapter of arrays; its errors are Keras's."""
+    return ArrayDataAdapter(x, y, **arguments)
+
+
 def array_inputs(
     x: Any, y: Any, sample_weight: Any, class_weight: Any, batch_size: int | None, steps: int | None
 ) -> tuple[Any, int, int]:

@@ -7,7 +7,7 @@ batch.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import keras
@@ -60,9 +60,16 @@ class ArraySource:
         x: Inputs, as given to `fit`.
         y: Targets.
         arguments: The other arguments of `fit`.
+        finish: What is done to the set of batches at last, such as padding them.
     """
 
-    def __init__(self, x: Any, y: Any, arguments: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        x: Any,
+        y: Any,
+        arguments: dict[str, Any],
+        finish: Callable[[tf.data.Dataset], tf.data.Dataset] = lambda batches: batches,
+    ) -> None:
         self._inputs, num_samples, batch_size = array_inputs(
             x,
             y,
@@ -80,7 +87,7 @@ class ArraySource:
         self._shuffle: bool | str = arguments.get("shuffle", True)
         self._seed = 0
         self._start = (0, 0)
-        self._dataset = self._make_dataset()
+        self._dataset = finish(self._make_dataset()).prefetch(tf.data.AUTOTUNE)
 
     def identity(self) -> dict[str, Any]:
         """Number of samples, and a checksum of some of them."""
@@ -135,7 +142,7 @@ class ArraySource:
         options = tf.data.Options()
         # As Keras does: the optimizer would serialize the whole arrays.
         options.experimental_optimization.apply_default_optimizations = False
-        return batches.with_options(options).prefetch(tf.data.AUTOTUNE)
+        return batches.with_options(options)
 
 
 def example_of(dataset: tf.data.Dataset) -> Any:

@@ -46,6 +46,7 @@ def train_step(model: Any, loss: Any, optimizer: Any, plan: Plan | None = None) 
     """
     internals.check_versions()
     prepared = checking.prepare_plan(plan)
+    checking.check_no_cut(prepared, "memfit.train_step")
     if not isinstance(model, keras.Model):
         raise UsageError(f"memfit.train_step takes a Keras model. Received: {model!r}.")
     if model.built:

@@ -1,9 +1,12 @@
 """The best boundaries, against all boundaries there are."""
 
+from collections import Counter
 from itertools import combinations
+from random import Random
 
 import pytest
 
+from memfit.data import buckets
 from memfit.data.buckets import best_boundaries, check_boundaries, num_padded_steps
 from memfit.errors import UsageError
 
@@ -61,3 +64,21 @@ def test_nothing_to_pad() -> None:
         best_boundaries({}, 4)
     with pytest.raises(UsageError, match="buckets=0"):
         best_boundaries({1: 1}, 0)
+
+
+@pytest.mark.parametrize("num_buckets", [1, 2, 5, 16])
+def test_the_search_for_very_many_lengths_finds_the_same_costs(
+    num_buckets: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = Random(num_buckets)
+    for _ in range(60):
+        most = random.choice((3, 20, 300, 5_000))
+        counts = Counter(1 + int(random.random() ** random.choice((1, 4)) * most) for _ in range(400))
+        plain = best_boundaries(counts, num_buckets)
+        monkeypatch.setattr(buckets, "MANY", 0)
+        found = best_boundaries(counts, num_buckets)
+        monkeypatch.undo()
+        assert list(found) == sorted(set(found))
+        assert found[-1] == max(counts)
+        assert len(found) <= num_buckets
+        assert num_padded_steps(counts, found) == num_padded_steps(counts, plain)

@@ -1,0 +1,125 @@
+"""Batches by length that fill a budget: measured at each length, so that all peak about alike."""
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+import memfit
+
+BUDGET = 12 * 2**20
+
+
+def make_model() -> Any:
+    keras.utils.set_random_seed(0)
+    hidden = [layers.Embedding(50, 32, mask_zero=True), layers.LSTM(32), layers.Dense(1)]
+    model = keras.Sequential([keras.Input((None,)), *hidden])
+    model.compile("adam", "mse")
+    return model
+
+
+def make_data() -> tuple[list[Any], Any]:
+    lengths = np.random.default_rng(0).lognormal(3, 0.7, 1500).astype(int).clip(1, 150)
+    return [np.ones(length, np.int32) for length in lengths], np.zeros(len(lengths), np.float32)
+
+
+def peaks() -> list[tuple[int, int, int, int]]:
+    """Size, length, how many batches, and the peak of a training step on each shape, in a fresh process."""
+    model = make_model()
+    batches = memfit.batch_by_length(make_data(), budget=BUDGET, buckets=5, model=model, tell=None)
+    shapes: dict[tuple[int, ...], Any] = {}
+    counts: dict[tuple[int, ...], int] = {}
+    for x, y in batches:
+        shapes[tuple(x.shape)] = (x, y)
+        counts[tuple(x.shape)] = counts.get(tuple(x.shape), 0) + 1
+    found = []
+    for shape, (x, y) in shapes.items():
+        tops = []
+        for _ in range(4):
+            memfit.reset_peak()
+            model.train_on_batch(x, y)
+            device = memfit.read_memory().fullest_device()
+            assert device is not None
+            tops.append(device.peak_bytes)
+        found.append((*shape, counts[shape], max(tops[1:])))
+    return found  # type: ignore[return-value]
+
+
+def test_full_batches_of_all_lengths_peak_alike_and_within_the_budget() -> None:
+    measured = memfit.measure(peaks)
+    assert measured.outcome is memfit.Outcome.OK, measured.output
+    rows = [tuple(row) for row in measured.value]
+    # One shape a length has the full batches; what is left over is smaller.
+    full = {length: max(row for row in rows if row[1] == length) for _, length, _, _ in rows}
+    tops = [peak for *_, peak in full.values()]
+    assert len({size for size, *_ in full.values()}) > 2
+    assert max(peak for *_, peak in rows) <= BUDGET
+    assert max(tops) < 1.25 * min(sorted(tops)[1:]), rows
+    num_full = sum(num for size, length, num, _ in rows if size == full[length][0])
+    assert num_full >= 0.8 * sum(num for _, _, num, _ in rows)
+
+
+def test_a_set_is_batched_by_the_budget_too() -> None:
+    x, y = make_data()
+    dataset = tf.data.Dataset.from_generator(
+        lambda: zip(x, y, strict=True), output_signature=(tf.TensorSpec([None], tf.int32), tf.TensorSpec([]))
+    )
+    model = make_model()
+    before = model.get_weights()
+    batches = memfit.batch_by_length(dataset, budget="16MiB", buckets=3, model=model, tell=None)
+    assert all(np.array_equal(one, two) for one, two in zip(before, model.get_weights(), strict=True))
+    sizes = {int(inputs.shape[1]): int(inputs.shape[0]) for inputs, _ in batches}
+    assert sizes[min(sizes)] > 2 * sizes[max(sizes)]
+    assert sum(int(inputs.shape[0]) for inputs, _ in batches) == len(x)
+
+
+def test_a_plan_for_batches_by_length_rehearses_a_batch_that_comes() -> None:
+    x, y = make_data()
+    batches = memfit.batch_by_length((x, y), tokens=1000, buckets=6, tell=None, seed=1)
+    shapes = {tuple(inputs.shape) for inputs, _ in batches}
+    model = make_model()
+    plan = memfit.plan(model, batches, budget="1GiB")
+    assert plan.batch_size is None
+    length, size = max((length, size) for size, length in shapes if size * length >= 900)
+    same = memfit.plan(model, batches, budget="1GiB", batch_size=size, length=length)
+    never = memfit.plan(model, batches, budget="1GiB", batch_size=max(shapes)[0], length=length)
+    assert plan.rehearsed_bytes == pytest.approx(same.rehearsed_bytes, rel=0.1)
+    assert plan.rehearsed_bytes is not None and never.rehearsed_bytes is not None
+    assert plan.rehearsed_bytes < 0.5 * never.rehearsed_bytes
+    memfit.fit(model, batches, plan=plan, shuffle=False, verbose=0)
+
+
+def test_what_a_budget_needs_is_said() -> None:
+    data = make_data()
+    with pytest.raises(memfit.UsageError, match="needs the model"):
+        memfit.batch_by_length(data, budget="1GiB")
+    with pytest.raises(memfit.UsageError, match="both say how large"):
+        memfit.batch_by_length(data, budget="1GiB", tokens=100, model=make_model())
+    with pytest.raises(memfit.BudgetError, match=r"one sequence of 150 steps needs .* but the budget is"):
+        memfit.batch_by_length(data, budget="1MiB", model=make_model(), buckets=2)
+
+
+def test_a_plan_makes_batches_by_length_if_that_is_allowed() -> None:
+    x, y = make_data()
+    ragged = tf.ragged.constant([row.tolist() for row in x], dtype=tf.int32)
+    model = make_model()
+    whole = memfit.plan(model, (ragged, y), batch_size=32, budget="1GiB")
+    plan = memfit.plan(model, (ragged, y), batch_size=32, budget="1GiB", allow="bucketing")
+    assert whole.tokens is None
+    assert plan.tokens is not None
+    assert plan.tokens < 0.5 * 32 * 150
+    assert "batches by length of at most" in str(plan)
+    assert plan.rehearsed_bytes is not None and whole.rehearsed_bytes is not None
+    assert plan.rehearsed_bytes < 0.8 * whole.rehearsed_bytes
+    for data in (ragged, ragged.to_tensor()):
+        run = memfit.fit(model, data, y, batch_size=32, plan=plan, verbose=0)
+        assert run.num_samples == len(x)
+        assert run.num_steps == pytest.approx(len(x) / 32, abs=2)
+    equal = memfit.plan(model, (np.ones((64, 20), "int32"), np.ones(64)), budget="1GiB", allow="bucketing")
+    assert equal.tokens is None
+    assert "Batches are not made by length" in str(equal)
+    with pytest.raises(memfit.UsageError, match='allow="bucketing"'):
+        memfit.fit(model, ragged, y, plan=memfit.Plan(tokens=100), verbose=0)

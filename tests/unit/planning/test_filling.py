@@ -1,0 +1,40 @@
+"""How many sequences fill the same memory, by meters whose law is known."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+
+from memfit.planning.filling import fill
+
+BOUNDARIES = (4, 9, 20, 45, 100, 230, 512)
+LAWS: dict[str, Callable[[int, int], float]] = {
+    "steps alone": lambda size, length: 1_000 * size * length,
+    "sequences have bytes of their own": lambda size, length: 5_000_000 + size * (40_000 + 900 * length),
+    "a floor": lambda size, length: max(30_000_000, size * (1_000 + 1_000 * length)),
+    "some do not run": lambda size, length: math.inf if size * length > 90_000 else 1_000 * size * length,
+    "pairs of steps": lambda size, length: size * (2_000 * length + 8 * length**2),
+}
+
+
+@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("room_bytes", [40_000_000, 99_000_000])
+def test_every_length_fills_the_room_and_none_goes_over(name: str, room_bytes: int) -> None:
+    law = LAWS[name]
+    runs: list[tuple[int, int]] = []
+
+    def metered(size: int, length: int) -> float:
+        runs.append((size, length))
+        return law(size, length)
+
+    sizes = fill(metered, BOUNDARIES, room_bytes)
+    for size, length in zip(sizes, BOUNDARIES, strict=True):
+        assert law(size, length) <= room_bytes
+        one_more = law(size + 1, length) > room_bytes
+        assert one_more or law(size, length) >= 0.85 * room_bytes, (size, length)
+    assert len(runs) <= 8 * len(BOUNDARIES)
+
+
+def test_what_does_not_fit_alone_is_said_by_a_zero() -> None:
+    assert fill(lambda size, length: 1_000.0 * size * length, (10, 1_000), 500_000) == (50, 0)
+    assert fill(lambda size, length: math.inf, (10,), 500_000) == (0,)
