@@ -17,8 +17,9 @@ PACKAGE = Path(memfit.__file__).parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("cli",),
+    ("running",),
     ("training", "report"),
-    ("planning",),
+    ("planning", "guarding"),
     ("strategies", "estimating"),
     ("depth",),
     ("rnn", "splitting"),
