@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from memfit.measuring.trial import measure
     from memfit.planning.plan_tf import plan
     from memfit.records import (
+        Autopsy,
         Budget,
         Considered,
         DeviceReading,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
         Reading,
         Request,
         Run,
+        Session,
         Source,
     )
     from memfit.rnn.dynamic_tf import dynamic_rnn
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Autopsy",
     "Budget",
     "BudgetError",
     "Considered",
@@ -88,6 +91,7 @@ __all__ = [
     "Resume",
     "ResumeError",
     "Run",
+    "Session",
     "SetupError",
     "Source",
     "TrialError",

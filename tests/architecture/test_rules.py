@@ -105,6 +105,7 @@ def test_every_part_has_its_layer() -> None:
 
 def test_the_public_names() -> None:
     assert memfit.__all__ == [
+        "Autopsy",
         "Budget",
         "BudgetError",
         "Considered",
@@ -129,6 +130,7 @@ def test_the_public_names() -> None:
         "Resume",
         "ResumeError",
         "Run",
+        "Session",
         "SetupError",
         "Source",
         "TrialError",

@@ -187,7 +187,8 @@ AUTOPSY = Autopsy(
     phase="validation, epoch 0, after 0 batches",
     cause="validation takes more memory than training.",
     evidence=(
-        "Training had gone through an epoch, with a peak of 180 MiB; validation got through not one of its batches.",
+        "Training had gone through an epoch, with a peak of 180 MiB; validation got through not one of its "
+        "batches.",
     ),
     limit_bytes=256 * MIB,
     in_use_bytes=200 * MIB,
@@ -210,8 +211,10 @@ AUTOPSY = Autopsy(
             command="memfit run --budget 256MiB train.py --lr 0.1",
         ),
         WayOut(
-            what="validate in smaller batches",
-            command="model.fit(..., validation_batch_size=8)",
+            what="validation in batches of 16 instead of 32, at least",
+            command="validation_batch_size=16 in train.py:42",
+            predicted_bytes=162 * MIB,
+            source=Source.DERIVED,
         ),
         WayOut(
             what="more memory: at least what was in use and what was asked for beside it",
@@ -234,7 +237,7 @@ KILLED = Autopsy(
     ways_out=(
         WayOut(
             what="data from disk instead of from memory",
-            command='numpy.load("x.npy", mmap_mode="r") in a keras.utils.PyDataset, or tf.data without cache()',
+            command='numpy.load("x.npy", mmap_mode="r") in a keras.utils.PyDataset, or no dataset.cache()',
         ),
     ),
 )

@@ -161,6 +161,7 @@ line_parts = st.sampled_from(
         b"I0000 00:00:1794774303.776503    2617 bfc_allocator.cc:1120] Stats: ",
         b"InUse:                    60.00MiB",
         b"NumAllocs:                          37",
+        b"\t [[{{node lstm}}]]",
         b"I",
         b"W0000",
         b"2026",

@@ -1,12 +1,12 @@
 """Runs an unmodified script in the memory there is, with everything on.
 
-`model.fit` is planned, split and survives running out of memory; `evaluate` and `predict` begin again in smaller
-batches; RNN layers of loops of your own run by time segments. With --observe nothing is changed, and memfit only
-watches.
+`model.fit` is planned, split and survives running out of memory; `evaluate` and `predict` begin again in
+smaller batches; RNN layers of loops of your own run by time segments. With --observe nothing is changed, and
+memfit only watches.
 
-The script runs in a child process as under plain Python: its arguments, input, output, signals and exit code are
-its own. If memory runs out, even by a segmentation fault or by the kernel, an autopsy says what was asked for, by
-which op and line, what was alive, why it came to that, and what to type next.
+The script runs in a child process as under plain Python: its arguments, input, output, signals and exit code
+are its own. If memory runs out, even by a segmentation fault or by the kernel, an autopsy says what was asked
+for, by which op and line, what was alive, why it came to that, and what to type next.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 HELP: Final = "an unmodified script in the memory there is, or why it does not fit"
 EXAMPLES: Final = """\
 examples:
-  memfit run train.py --lr 0.1                    with everything on
-  memfit run --budget 256MiB train.py             in 256 MiB
-  memfit run --budget 80% -m package.train        a module, in 80 % of what is available
-  memfit run --observe train.py                   as it is: what does it take?
-  memfit run --observe --budget 256MiB train.py   as it is: does it fit in 256 MiB?
+  memfit run train.py --lr 0.1                   with everything on
+  memfit run --budget 256MiB train.py            in 256 MiB
+  memfit run --budget 80% -m package.train       a module, in 80 % of what there is
+  memfit run --observe train.py                  as it is: what does it take?
+  memfit run --observe --budget 256MiB train.py  as it is: does it fit?
   memfit run --restarts 2 --record run.json train.py
-  memfit run --host-budget 8GiB train.py          end it above 8 GiB of host memory
-  cat train.py | memfit run -                     from standard input
+  memfit run --host-budget 8GiB train.py         end it above that
+  cat train.py | memfit run -                    from standard input
 
 The exit code is the script's own; 128 + N if signal N ended it.
 """

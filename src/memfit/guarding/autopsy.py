@@ -7,10 +7,10 @@ what it wrote down while it was alive, then what TensorFlow's allocator listed i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
-from memfit.guarding.first_epoch import Verdict, find_cause
+from memfit.guarding.first_epoch import TRAINING, Verdict, find_cause
 from memfit.guarding.fragments import why_fragmented
 from memfit.guarding.ways_out import Situation, find_ways_out
 from memfit.measuring.allocator_log import Dump
@@ -19,12 +19,12 @@ from memfit.records import (
     DeviceReading,
     Held,
     HostReading,
+    Inventory,
     Measurement,
     Moment,
     Neighbour,
     Outcome,
     Plan,
-    Record,
 )
 from memfit.units import format_bytes
 
@@ -33,23 +33,6 @@ MOST_LAYERS: Final = 8
 MOST_READINGS: Final = 12
 # A process that others leave no more than this share of the memory was ended by them, not by itself.
 CROWDED_SHARE: Final = 0.5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inventory(Record):
-    """What a script's process held, as far as it could tell itself.
-
-    Attributes:
-        held: By kind: weights, slots, kept tensors.
-        layers: Weights by layer, largest first.
-        batch_size: Examples of a batch, as given to `fit`, or `None`.
-        has_batch_norm: Whether batches must not be split for the sake of BatchNormalization.
-    """
-
-    held: tuple[Held, ...] = ()
-    layers: tuple[Held, ...] = ()
-    batch_size: int | None = None
-    has_batch_norm: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,11 +85,11 @@ def perform(evidence: Evidence) -> Autopsy:
         is_observed=evidence.is_observed,
         is_gpu=bool(request and request.device and request.device.startswith("GPU")),
         is_fragmented=bool(pieces),
-        limit_bytes=_limit(evidence),
+        limit_bytes=measurement.device_limit_bytes or _limit(evidence),
         in_use_bytes=in_use,
         fixed_bytes=sum(each.num_bytes for each in inventory.held),
         request=request,
-        batch_size=inventory.batch_size,
+        batch_size=_batch_size(evidence, inventory),
         place=evidence.place,
         cause=verdict.cause if verdict else None,
         plan=evidence.plan,
@@ -121,7 +104,7 @@ def perform(evidence: Evidence) -> Autopsy:
         phase=_phase(evidence.moments),
         cause=cause,
         evidence=reasons,
-        limit_bytes=situation.limit_bytes,
+        limit_bytes=_limit(evidence),
         in_use_bytes=in_use,
         free_bytes=evidence.dump.free_bytes if evidence.dump else None,
         largest_free_bytes=evidence.dump.largest_free_bytes if evidence.dump else None,
@@ -184,6 +167,14 @@ def _phase(moments: Sequence[Moment]) -> str:
     return f"{last.phase}{model}, epoch {last.epoch}, after {last.step:,} batches"
 
 
+def _batch_size(evidence: Evidence, inventory: Inventory) -> int | None:
+    """The examples of a training batch, or, in validation, what the tensor that was asked for tells."""
+    if not evidence.moments or evidence.moments[-1].phase == TRAINING:
+        return inventory.batch_size
+    request = evidence.measurement.request
+    return request.shape[0] if request is not None and request.shape else None
+
+
 def _limit(evidence: Evidence) -> int | None:
     if evidence.dump is not None and evidence.dump.limit_bytes is not None:
         return evidence.dump.limit_bytes
@@ -237,8 +228,3 @@ def _last(readings: tuple[HostReading, ...]) -> tuple[HostReading, ...]:
     step = len(readings) / MOST_READINGS
     chosen = [readings[int(place * step)] for place in range(MOST_READINGS - 1)]
     return (*chosen, readings[-1])
-
-
-def without_commands(autopsy: Autopsy) -> Autopsy:
-    """The same without ways out, for an attempt that is followed by another."""
-    return replace(autopsy, ways_out=())

@@ -1,9 +1,9 @@
 """Why a run dies after its first epoch, when all was well before: one of six causes, told apart. Pure.
 
-What worked for an epoch does not fail by chance. Either something else runs now (a validation that is bigger, a
-batch that is longer, the next model of a loop), or something has grown meanwhile (tensors that Python keeps, a
-graph for every trace, a cache or shuffle buffer in host memory). The story of the script, a moment a line,
-tells which.
+What worked for an epoch does not fail by chance. Either something else runs now (a validation that is bigger,
+a batch that is longer, the next model of a loop), or something has grown meanwhile (tensors that Python
+keeps, a graph for every trace, a cache or shuffle buffer in host memory). The story of the script, a moment
+a line, tells which.
 """
 
 from __future__ import annotations
@@ -183,8 +183,8 @@ def _long_batch(moments: Sequence[Moment], request: Request | None) -> tuple[str
         shape = "" if request.shape is None else f" for a tensor of shape {list(request.shape)}"
         asked = f" This step asked for {format_bytes(request.num_bytes)} more{shape}."
     return (
-        f"All steps before stayed within {format_bytes(peak)}, and what rests on the device between them did not "
-        f"grow.{asked}",
+        f"All steps before stayed within {format_bytes(peak)}, and what rests on the device between them did "
+        f"not grow.{asked}",
     )
 
 

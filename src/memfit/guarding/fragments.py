@@ -36,8 +36,8 @@ def why_fragmented(dump: Dump | None, request_bytes: int | None) -> str:
     if not dump.largest_free_bytes < request_bytes <= dump.free_bytes:
         return ""
     return (
-        f"{format_bytes(dump.free_bytes)} were free, enough for the {format_bytes(request_bytes)} that were asked "
-        f"for, but the largest piece had {format_bytes(dump.largest_free_bytes)}."
+        f"{format_bytes(dump.free_bytes)} were free, enough for the {format_bytes(request_bytes)} that were "
+        f"asked for, but the largest piece had {format_bytes(dump.largest_free_bytes)}."
     )
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from memfit.guarding.autopsy import Inventory
-from memfit.records import Held
+from memfit.records import Held, Inventory
 from memfit.splitting import internals_tf as internals
 from memfit.splitting.checking_tf import MIXING
 

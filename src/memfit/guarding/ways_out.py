@@ -1,4 +1,4 @@
-"""What would help, cheapest first, as commands to type. Pure; a number is only given where it follows from others.
+"""What would help, cheapest first, as commands to type. Pure; numbers are given only where they follow.
 
 What costs nothing comes first (memfit's plan instead of plain Keras), then what changes the script, then more
 memory.
@@ -85,7 +85,8 @@ def _device_ways(situation: Situation) -> Iterator[WayOut]:
             command=_command(situation, "--allow split_batch_norm"),
         )
     yield from _by_plan(situation)
-    yield from _smaller_batch(situation)
+    if situation.cause is not Cause.VALIDATION:
+        yield from _smaller_batch(situation)
     yield from _more_memory(situation)
     if not situation.is_observed:
         yield WayOut(
@@ -120,14 +121,17 @@ def _smaller_batch(situation: Situation) -> Iterator[WayOut]:
     size, needed = situation.batch_size, situation.needed_bytes
     if size is None or size < 2:
         return
+    is_validation = situation.cause is Cause.VALIDATION
     half = size // 2
     predicted = None
     if needed is not None and needed > situation.fixed_bytes:
         predicted = situation.fixed_bytes + -(-(needed - situation.fixed_bytes) * half // size)
     where = f" in {situation.place}" if situation.place else ""
     yield WayOut(
-        what=f"batches of {half} instead of {size} (another training, and at least this much)",
-        command=f"batch_size={half}{where}",
+        what=f"validation in batches of {half} instead of {size}, at least"
+        if is_validation
+        else f"batches of {half} instead of {size} (another training), at least",
+        command=f"{'validation_' * is_validation}batch_size={half}{where}",
         predicted_bytes=predicted,
         source=None if predicted is None else Source.DERIVED,
     )
@@ -147,7 +151,6 @@ def _more_memory(situation: Situation) -> Iterator[WayOut]:
 
 def _by_cause(situation: Situation) -> Iterator[WayOut]:
     advice = {
-        Cause.VALIDATION: ("validate in smaller batches", "model.fit(..., validation_batch_size=8)"),
         Cause.NEXT_MODEL: (
             "free each model before the next is made",
             "del model; keras.backend.clear_session(); gc.collect()",
@@ -163,7 +166,9 @@ def _by_cause(situation: Situation) -> Iterator[WayOut]:
         ),
         Cause.DATA_BUFFER: ("a smaller buffer", "dataset.shuffle(1000), and no dataset.cache() in memory"),
     }
-    if situation.cause is not None:
+    if situation.cause is Cause.VALIDATION:
+        yield from _smaller_batch(situation)
+    elif situation.cause is not None:
         what, command = advice[situation.cause]
         yield WayOut(what=what, command=command)
 
@@ -173,7 +178,7 @@ def _host_ways(situation: Situation) -> Iterator[WayOut]:
     if situation.cause is None:
         yield WayOut(
             what="data from disk instead of from memory",
-            command='numpy.load("x.npy", mmap_mode="r") in a keras.utils.PyDataset, or tf.data without cache()',
+            command='numpy.load("x.npy", mmap_mode="r") in a keras.utils.PyDataset, or no dataset.cache()',
         )
     if situation.is_observed:
         yield _planned(situation)

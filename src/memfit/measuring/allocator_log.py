@@ -1,8 +1,8 @@
 """What TensorFlow's allocator says of itself when a request fails: every chunk, in its log.
 
-At log level 0 the best-fit allocator lists all chunks, in use and free, after the line that says what was asked
-for. It is the only witness of what was alive when a process dies in the next moment. This file reads; what
-it means is left to others.
+At log level 0 the best-fit allocator lists all chunks, in use and free, after the line that says what was
+asked for. It is the only witness of what was alive when a process dies in the next moment. This file reads;
+what it means is left to others.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
+from memfit.units import parse_bytes
+
 _CHUNK: Final = re.compile(r"\] (?P<state>InUse|Free)\s+at \S+ of size (?P<size>\d+)")
+# Older versions write bytes, TensorFlow 2.21 writes "64.00MiB".
 _POOL: Final = re.compile(
-    r"Total bytes in pool: \d+ memory_limit_: (?P<limit>\d+) available bytes: (?P<rest>\d+)"
+    r"Total (?:bytes|size) in pool: \S+ memory_limit_: (?P<limit>\S+) available (?:bytes|size): (?P<rest>\S+)"
 )
 _BEGIN: Final = "BFCAllocator dump for "
 
@@ -71,5 +74,9 @@ class DumpReader:
             counted = self.dump.in_use if chunk["state"] == "InUse" else self.dump.free
             counted[int(chunk["size"])] += 1
         elif pool := _POOL.search(line):
-            self.dump.limit_bytes = int(pool["limit"])
-            self.dump.untaken_bytes = int(pool["rest"])
+            self.dump.limit_bytes = _size(pool["limit"])
+            self.dump.untaken_bytes = _size(pool["rest"])
+
+
+def _size(text: str) -> int:
+    return 0 if text in ("0", "0B") else parse_bytes(text)

@@ -94,7 +94,7 @@ def _end_with(parent: int) -> None:
 
 
 def _keep_log() -> None:
-    """Scripts like to silence TensorFlow's log, but it alone says which op ran out of memory, and beside what.
+    """Scripts like to silence TensorFlow's log, but it alone says which op ran out of memory beside what.
 
     The parent takes the log out of what the user sees.
     """

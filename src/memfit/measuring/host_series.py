@@ -1,4 +1,4 @@
-"""Host memory over time, in a list that never grows beyond a bound: the longer it lasts, the coarser it is."""
+"""Host memory over time, in a list that stays short: the longer it lasts, the coarser it is."""
 
 from __future__ import annotations
 

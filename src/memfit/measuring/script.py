@@ -1,14 +1,13 @@
 """A script as plain Python would run it: a file, a module, a folder or archive, or standard input.
 
-In all cases the script is `__main__`, for good, with the `sys.argv`, `sys.path[0]` and `__file__` that it would
-have had.
+In all cases the script is `__main__`, for good, with the `sys.argv`, `sys.path[0]` and `__file__` that it
+would have had.
 """
 
 from __future__ import annotations
 
 import builtins
 import io
-import os
 import pkgutil
 import runpy
 import sys
@@ -16,8 +15,10 @@ from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
+from typing import Final
 
-STANDARD_INPUT = "-"
+STANDARD_INPUT: Final = "-"
+STANDARD_INPUT_NAME: Final = "<stdin>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +49,14 @@ def run_script(script: Script) -> None:
     sys.argv[:] = [script.path, *script.arguments]
     if script.is_module:
         sys.argv[0] = "-m"
-        sys.path[0] = os.getcwd()
+        sys.path[0] = str(Path.cwd())
         _run_module_as_main(script.path, alter_argv=True)
     elif script.source is not None:
         sys.path[0] = ""
-        _execute(script.source, "<stdin>", module)
+        module.__dict__.update(__file__=STANDARD_INPUT_NAME)
+        _execute(script.source, STANDARD_INPUT_NAME, module)
     elif pkgutil.get_importer(script.path) is not None:
-        sys.path[0] = script.path
+        sys.path[0] = str(Path(script.path).absolute())
         _run_module_as_main("__main__", alter_argv=False)
     else:
         _run_file(Path(script.path).absolute(), module)

@@ -17,8 +17,8 @@ matters, who said so. It decides nothing itself.
 | `Incident`, `PlanChange` | what went wrong in a run and what was done; which plan held from when on |
 | `Run` | what `memfit.fit` did: steps, samples, incidents, peaks, history |
 | `Estimate`, `EstimatedPart` | what a training step will take, of what it is made, and who said so |
-| `Autopsy`, `Held`, `WayOut`, `Neighbour` | why memory ran out: what was asked for, what was alive, the ways out |
-| `Moment`, `HostReading` | what a script was doing and what its meters said, over time |
+| `Autopsy`, `Held`, `WayOut`, `Neighbour` | why memory ran out, what was alive, and the ways out |
+| `Moment`, `HostReading`, `Inventory` | what a script was doing, what its meters said, what it held |
 | `Session` | what `memfit run` saw of a script: measurement, runs, autopsy, host memory over time |
 | `Lengths`, `LengthBin`, `LengthCut`, `Padding` | how long sequences are, and what padding them costs |
 
@@ -27,7 +27,16 @@ In a file, a record carries its name and the version of its form: `{"memfit": "B
 newer one wrote; a missing or malformed field is an error that names it.
 """
 
-from memfit.records.autopsied import Autopsy, Held, HostReading, Moment, Neighbour, Session, WayOut
+from memfit.records.autopsied import (
+    Autopsy,
+    Held,
+    HostReading,
+    Inventory,
+    Moment,
+    Neighbour,
+    Session,
+    WayOut,
+)
 from memfit.records.base import RECORD_VERSION, Record
 from memfit.records.counted import LengthBin, LengthCut, Lengths, Padding
 from memfit.records.estimated import Estimate, EstimatedPart, Source
@@ -60,6 +69,7 @@ __all__ = [
     "Held",
     "HostReading",
     "Incident",
+    "Inventory",
     "LengthBin",
     "LengthCut",
     "Lengths",

@@ -26,6 +26,23 @@ class Held(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory(Record):
+    """What a script's process held, as far as it could tell itself.
+
+    Attributes:
+        held: By kind: weights, slots, kept tensors.
+        layers: Weights by layer, largest first.
+        batch_size: Examples of a batch, as given to `fit`, or `None`.
+        has_batch_norm: Whether batches must not be split for the sake of BatchNormalization.
+    """
+
+    held: tuple[Held, ...] = ()
+    layers: tuple[Held, ...] = ()
+    batch_size: int | None = None
+    has_batch_norm: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostReading(Record):
     """What a script and its children had of the host's memory.
 

@@ -1,8 +1,8 @@
 """What goes with a script into its process under `memfit run`.
 
 It waits until the script has loaded TensorFlow and Keras, by whatever name, and then puts memfit under `fit`,
-`evaluate`, `predict` and RNN layers, or, with `--observe`, only tells the story. Whatever it cannot do, it says,
-and the script runs as under plain Python.
+`evaluate`, `predict` and RNN layers, or, with `--observe`, only tells the story. Whatever it cannot do, it
+says, and the script runs as under plain Python.
 """
 
 from __future__ import annotations
@@ -80,13 +80,13 @@ class Companion:
         changed = [name for name, value in self.variables.items() if os.environ.get(name, "") != value]
         if changed:
             yield (
-                f"The script sets {' and '.join(changed)} itself, so memfit's limit did not hold, and what the "
-                "meter says is of the script's own choice."
+                f"The script sets {' and '.join(changed)} itself, so memfit's limit did not hold, and what "
+                "the meter says is of the script's own choice."
             )
         if "ipykernel" in sys.modules:
             yield (
-                "This was a Jupyter kernel: an error in a cell does not end it, so there is no autopsy of one. "
-                "In a cell, use memfit.fit and memfit.read_memory."
+                "This was a Jupyter kernel: an error in a cell does not end it, so there is no autopsy of "
+                "one. In a cell, use memfit.fit and memfit.read_memory."
             )
         if importing.is_loaded("tensorflow") and not sys.modules["tensorflow"].executing_eagerly():
             yield "Eager mode is off, so devices have no meter; the limit held, and the host was measured."

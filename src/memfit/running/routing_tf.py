@@ -1,8 +1,8 @@
 """Keras's `fit`, `evaluate` and `predict` by memfit's engine, for a script that does not know of it.
 
-`fit` is planned, split and recovers; `evaluate` and `predict` run as they are until memory runs out, and then in
-smaller batches; RNN layers outside of `fit` run by time segments. With `--observe` nothing of this is done and
-only the story is told.
+`fit` is planned, split and recovers; `evaluate` and `predict` run as they are until memory runs out, and then
+in smaller batches; RNN layers outside of `fit` run by time segments. With `--observe` nothing of this is done
+and only the story is told.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ import keras
 import tensorflow as tf
 
 from memfit.errors import BudgetError, MemfitWarning, ResumeError, UsageError
-from memfit.guarding.autopsy import Inventory
 from memfit.guarding.first_epoch import VALIDATION
 from memfit.guarding.inventory_tf import take_inventory
 from memfit.guarding.story import StoryFile
 from memfit.guarding.telling_tf import Storyteller, Telling
 from memfit.measuring.oom import is_device_oom, read_error
-from memfit.records import Plan, Request, Run
+from memfit.records import Inventory, Plan, Request, Run
 from memfit.rnn.everywhere_tf import checkpoint_time_everywhere
 from memfit.rnn.layer_tf import Handle
 from memfit.running.settings import Settings
@@ -208,8 +207,8 @@ class Routing:
             self._cuts[model] = max(1, _num_under_way(given, died_of) // CUT)
             words = f"batches of {self._cuts[model]}"
             warnings.warn(
-                f"out of memory in {original.__name__}: {describe_request(died_of)}. It begins again with {words}; "
-                "its result stays what it was.",
+                f"out of memory in {original.__name__}: {describe_request(died_of)}. It begins again with "
+                f"{words}; its result stays what it was.",
                 MemfitWarning,
                 stacklevel=3,
             )

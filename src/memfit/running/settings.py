@@ -55,8 +55,8 @@ class Settings:
 def tighten(settings: Settings, measurement: Measurement) -> tuple[Settings, str] | None:
     """How to start a script again that has died, and why, in words; `None` if that would not help.
 
-    A device that ran out of memory gets a smaller budget, and so does a host, where tensors are in host memory.
-    A process that someone killed is started again as it was.
+    A device that ran out of memory gets a smaller budget, and so does a host, since on the CPU tensors are in
+    host memory. A process that someone killed is started again as it was.
     """
     is_out_of_memory = measurement.outcome.is_out_of_memory
     is_killed = measurement.outcome is Outcome.KILLED and measurement.exit_code == -9

@@ -12,11 +12,11 @@ from typing import Any
 from memfit.budgeting import allocator, machine
 from memfit.errors import RecordError
 from memfit.guarding import fragments
-from memfit.guarding.autopsy import Evidence, Inventory, needs_autopsy, perform
+from memfit.guarding.autopsy import Evidence, needs_autopsy, perform
 from memfit.guarding.story import INVENTORY_NAME, STORY_NAME, read_story
 from memfit.measuring.attending import Attended, attend
 from memfit.measuring.script import Script
-from memfit.records import Autopsy, Neighbour, Run, Session
+from memfit.records import Autopsy, Inventory, Neighbour, Run, Session
 from memfit.running.companion import Companion
 from memfit.running.settings import Settings, tighten
 

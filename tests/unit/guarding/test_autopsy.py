@@ -5,13 +5,23 @@ from pathlib import Path
 
 import pytest
 
-from memfit.guarding.autopsy import Evidence, Inventory, needs_autopsy, perform
+from memfit.guarding.autopsy import Evidence, needs_autopsy, perform
 from memfit.guarding.first_epoch import Cause
 from memfit.guarding.fragments import gpu_neighbours, notable
 from memfit.guarding.story import STORY_NAME, StoryFile, read_story
 from memfit.guarding.ways_out import Situation, find_ways_out
 from memfit.measuring.allocator_log import Dump
-from memfit.records import Held, HostReading, Measurement, Moment, Neighbour, Outcome, Request, Source
+from memfit.records import (
+    Held,
+    HostReading,
+    Inventory,
+    Measurement,
+    Moment,
+    Neighbour,
+    Outcome,
+    Request,
+    Source,
+)
 from memfit.units import GIB, MIB
 
 OOM = Measurement(

@@ -14,8 +14,8 @@ LINES = [
     "InUse at 7febd41fc040 of size 256 next 1",
     "Free  at 7febd41fc140 of size 2096896 next 18446744073709551615",
     "Sum Total of in-use chunks: 6.00MiB",
-    "Total bytes in pool: 8388864 memory_limit_: 67108864 available bytes: 2097152 "
-    "curr_region_allocation_bytes_: 67108864",
+    "Total size in pool: 62.00MiB memory_limit_: 64.00MiB available size: 2.00MiB "
+    "curr_region_allocation_bytes_: 64.00MiB",
 ]
 STATISTICS = (
     b"I0000 00:00:1794808969.723715   27502 bfc_allocator.cc:1120] Stats: \n"
@@ -37,6 +37,14 @@ def test_chunks_are_counted() -> None:
     assert dump.largest_in_use(1) == [(3 * MIB, 2)]
 
 
+def test_older_versions_write_bytes_and_zero_is_none() -> None:
+    reader = DumpReader()
+    reader.feed(PREFIX + LINES[0])
+    reader.feed(PREFIX + "Total bytes in pool: 9 memory_limit_: 67108864 available bytes: 0 curr: 1")
+    assert reader.dump is not None
+    assert (reader.dump.limit_bytes, reader.dump.untaken_bytes) == (64 * MIB, 0)
+
+
 def test_the_last_dump_counts() -> None:
     reader = DumpReader()
     for line in (*LINES, LINES[0], LINES[5]):
@@ -51,6 +59,14 @@ def test_the_figures_after_it_are_not_shown() -> None:
     shown = stream.feed(STATISTICS + b"InUse: 7\nepoch 2\n") + stream.close()
     assert shown == b"InUse: 7\nepoch 2\n"
     assert len(log) == 6
+
+
+def test_what_a_message_goes_on_with_is_not_shown_but_the_same_in_an_exception_is() -> None:
+    hint = b"Hint: If you want to see a list of allocated tensors when OOM happens, add report\n\n"
+    more = b"\t [[{{node lstm/MatMul}}]]\n" + hint
+    log = b"I0000 00:00:1794808969.723715   27502 executor.cc:1] RESOURCE_EXHAUSTED: OOM\n"
+    stream = LogFilter(lambda _: None)
+    assert stream.feed(log + more + b"Error: OOM\n" + more) == b"Error: OOM\n" + more
 
 
 def test_the_figures_may_come_in_pieces() -> None:
