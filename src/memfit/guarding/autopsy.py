@@ -93,6 +93,7 @@ def perform(evidence: Evidence) -> Autopsy:
         place=evidence.place,
         cause=verdict.cause if verdict else None,
         plan=evidence.plan,
+        has_fit=bool(evidence.moments),
         has_batch_norm=inventory.has_batch_norm,
     )
     cause, reasons = _explain(evidence, verdict, pieces, is_host=is_host)

@@ -36,8 +36,8 @@ class Situation:
         place: The user's line, or `None`.
         cause: Why it died after the first epoch, or `None`.
         plan: The plan that memfit trained by, or `None`.
+        has_fit: Whether it came to train with `model.fit`.
         has_batch_norm: Whether batches were not split for the sake of BatchNormalization.
-        host_bytes: What of the host's memory was in use at the end, or `None`.
     """
 
     script: str
@@ -53,8 +53,8 @@ class Situation:
     place: str | None = None
     cause: Cause | None = None
     plan: Plan | None = None
+    has_fit: bool = True
     has_batch_norm: bool = False
-    host_bytes: int | None = None
 
     @property
     def needed_bytes(self) -> int | None:
@@ -84,11 +84,16 @@ def _device_ways(situation: Situation) -> Iterator[WayOut]:
             what="split batches although BatchNormalization then sees smaller ones (changes the mathematics)",
             command=_command(situation, "--allow split_batch_norm"),
         )
+    if not situation.has_fit:
+        yield WayOut(
+            what="exact micro-batches in a loop of your own",
+            command="step = memfit.train_step(model, loss, optimizer, memfit.Plan(micro_batch=8))",
+        )
     yield from _by_plan(situation)
     if situation.cause is not Cause.VALIDATION:
         yield from _smaller_batch(situation)
     yield from _more_memory(situation)
-    if not situation.is_observed:
+    if not situation.is_observed and situation.has_fit:
         yield WayOut(
             what="start it again under a tighter plan when memory runs out",
             command=_command(situation, "--restarts 2"),

@@ -36,9 +36,9 @@ def supervise(
     with _checkpoints(num_restarts) as folder:
         settings = replace(settings, resume_folder=folder)
         while True:
-            session = _attempt(script, settings)
-            tighter = tighten(settings, session.measurement) if len(restarts) < num_restarts else None
-            if tighter is None:
+            session, has_fit = _attempt(script, settings)
+            tighter = tighten(settings, session.measurement, has_fit=has_fit)
+            if tighter is None or len(restarts) == num_restarts:
                 return replace(session, restarts=tuple(restarts))
             settings, words = tighter
             restarts.append(words)
@@ -55,7 +55,8 @@ def _checkpoints(num_restarts: int) -> Iterator[str | None]:
         yield folder
 
 
-def _attempt(script: Script, settings: Settings) -> Session:
+def _attempt(script: Script, settings: Settings) -> tuple[Session, bool]:
+    """What became of a script, and whether it came to train with `model.fit`."""
     attended = attend(
         script,
         device_limit_bytes=settings.wall_bytes,
@@ -70,13 +71,14 @@ def _attempt(script: Script, settings: Settings) -> Session:
     told = attended.told if isinstance(attended.told, dict) else {}
     runs = tuple(Run.from_dict(each) for each in told.get("runs", ()))
     seen = replace(attended, measurement=measurement)
-    return Session(
+    session = Session(
         measurement=measurement,
         runs=runs,
         autopsy=_autopsy(seen, settings, told, runs) if needs_autopsy(measurement) else None,
         host_readings=attended.host_readings,
         notes=tuple(told.get("notes", ())),
     )
+    return session, STORY_NAME in attended.files and bool(attended.files[STORY_NAME])
 
 
 def _variables(settings: Settings) -> dict[str, str]:

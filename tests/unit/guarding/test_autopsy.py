@@ -42,12 +42,17 @@ INVENTORY = Inventory(held=(Held(name="weights", num_bytes=10 * MIB, num=4),), b
 
 def test_what_was_alive_adds_up_to_what_was_in_use() -> None:
     dump = Dump(in_use=Counter({MIB: 90}), free=Counter({5 * MIB: 1}), limit_bytes=100 * MIB)
-    autopsy = perform(Evidence(measurement=OOM, dump=dump, inventory=INVENTORY, is_observed=True))
+    story = [_moment(0, "training", 3)]
+    evidence = Evidence(
+        measurement=OOM, dump=dump, inventory=INVENTORY, is_observed=True, moments=story, place="train.py:30"
+    )
+    autopsy = perform(evidence)
     assert autopsy.in_use_bytes == sum(each.num_bytes for each in autopsy.held) == 90 * MIB
     assert (autopsy.free_bytes, autopsy.largest_free_bytes) == (5 * MIB, 5 * MIB)
     assert autopsy.cause == ""
     planned, smaller, more = autopsy.ways_out
     assert planned.command == "memfit run --budget 100MiB train.py --lr 0.1"
+    assert smaller.command == "batch_size=16 in train.py:30"
     # 10 MiB stay, and half of the other 96 MiB that it needs at least.
     assert (smaller.predicted_bytes, smaller.source) == (58 * MIB, Source.DERIVED)
     assert (more.predicted_bytes, more.command) == (106 * MIB, "memfit run --budget 106MiB train.py --lr 0.1")

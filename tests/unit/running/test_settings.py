@@ -25,26 +25,33 @@ def test_the_wall_is_the_budget_where_a_failed_request_is_an_error() -> None:
 
 
 def test_a_script_that_ran_out_of_memory_is_started_again_with_less() -> None:
-    found = tighten(Settings(budget_bytes=100 * MIB), ended(Outcome.DEVICE_OUT_OF_MEMORY))
+    first = Settings(budget_bytes=100 * MIB)
+    found = tighten(first, ended(Outcome.DEVICE_OUT_OF_MEMORY), has_fit=True)
     assert found is not None
     settings, words = found
+    assert settings.wall_bytes == first.wall_bytes
+    again = tighten(settings, ended(Outcome.DEVICE_OUT_OF_MEMORY), has_fit=True)
+    assert again is not None
+    assert (again[0].budget_bytes, again[0].wall_bytes) == (64 * MIB, first.wall_bytes)
     assert settings.budget_bytes == 80 * MIB
     assert settings.is_restarted
     assert "with a budget of 80.0 MiB instead of 100 MiB." in words
 
 
 def test_without_a_budget_the_peak_is_what_it_had() -> None:
-    found = tighten(Settings(), ended(Outcome.HOST_OUT_OF_MEMORY, -9, peak_bytes=50 * MIB))
+    found = tighten(Settings(), ended(Outcome.HOST_OUT_OF_MEMORY, -9, peak_bytes=50 * MIB), has_fit=False)
     assert found is not None
+    assert found[0].wall_bytes is None
     assert found[0].budget_bytes == 40 * MIB
 
 
 def test_one_that_was_killed_by_someone_is_started_again_as_it_was() -> None:
-    found = tighten(Settings(budget_bytes=100 * MIB), ended(Outcome.KILLED, -9))
+    found = tighten(Settings(budget_bytes=100 * MIB), ended(Outcome.KILLED, -9), has_fit=False)
     assert found is not None
     assert found[0].budget_bytes == 100 * MIB
 
 
 def test_others_are_not_started_again() -> None:
     for outcome, code in ((Outcome.OK, 0), (Outcome.ERROR, 1), (Outcome.KILLED, -15), (Outcome.KILLED, -2)):
-        assert tighten(Settings(), ended(outcome, code)) is None
+        assert tighten(Settings(), ended(outcome, code), has_fit=True) is None
+    assert tighten(Settings(), ended(Outcome.DEVICE_OUT_OF_MEMORY), has_fit=False) is None
