@@ -172,6 +172,9 @@ import os, pathlib, signal
 import numpy as np
 import keras
 
+import memfit.training.resuming
+memfit.training.resuming.DEFAULT_SECONDS = 1e-9  # A checkpoint after every step, not after a minute.
+
 keras.utils.set_random_seed(0)
 class Die(keras.callbacks.Callback):
     def get_state(self): return {}
@@ -190,12 +193,16 @@ print("ended", len(history.history["loss"]))
 """
 
 
-def test_a_killed_script_is_started_again(tmp_path: Path) -> None:
+def test_a_killed_script_is_started_again_and_goes_on_where_it_was(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(RESTARTED)
     ended = memfit("--restarts", 1, "--record", "run.json", "train.py", folder=tmp_path)
     assert (ended.returncode, ended.stdout) == (0, "ended 2\n"), ended.stderr
     assert "memfit: restart 1 of 1: killed: it was killed with SIGKILL" in ended.stderr
-    assert len(Session.load(tmp_path / "run.json").restarts) == 1
+    # Two steps and the one that died, and then the other six of eight.
+    assert (tmp_path / "steps").stat().st_size == 9
+    session = Session.load(tmp_path / "run.json")
+    assert len(session.restarts) == 1
+    assert session.runs[0].num_steps == 8
 
 
 SHOW = """
