@@ -56,7 +56,9 @@ def test_a_script_gets_what_keras_gives(routing: Routing, tmp_path: Path) -> Non
     assert {"training", "validation", "between"} <= {moment.phase for moment in story}
     assert [moment.epoch for moment in story if moment.phase == "between"] == [0, 1]
     assert (tmp_path / "inventory.json").exists()
-    assert {each.name for each in routing.inventory().held} >= {"weights", "optimizer slots"}
+    inventory = routing.inventory()
+    assert {each.name for each in inventory.held} >= {"weights", "optimizer slots"}
+    assert any(each.name.startswith("lstm") for each in inventory.layers)
 
 
 def test_all_is_given_back(routing: Routing) -> None:

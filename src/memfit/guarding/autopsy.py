@@ -165,7 +165,9 @@ def _phase(moments: Sequence[Moment]) -> str:
     if last.phase == "between":
         return f"after epoch {last.epoch}" if last.step else ""
     model = f" of model {last.model + 1}" if last.model else ""
-    return f"{last.phase}{model}, epoch {last.epoch}, after {last.step:,} batches"
+    # After the first, batches are told of five times a second at most.
+    more = " or some more" if last.step else ""
+    return f"{last.phase}{model}, epoch {last.epoch}, after {last.step:,} batches{more}"
 
 
 def _batch_size(evidence: Evidence, inventory: Inventory) -> int | None:

@@ -69,7 +69,7 @@ def _by_layer(models: Iterable[Any]) -> Iterator[Held]:
     layers = [layer for model in models if model.built for layer in internals.all_layers(model)]
     seen: set[int] = set()
     found = []
-    for layer in sorted(layers, key=lambda each: len(each.variables)):
+    for layer in sorted(layers, key=lambda each: len(internals.all_layers(each))):
         own = {key: each for key, each in _distinct(layer.variables).items() if key not in seen}
         seen.update(own)
         if own:

@@ -130,7 +130,7 @@ class Telling(keras.callbacks.Callback):
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
         """A batch was evaluated."""
         self._step = batch + 1
-        if self._teller.may_tell():
+        if batch == 0 or self._teller.may_tell():
             self._tell(self._test_phase)
 
     def on_predict_begin(self, logs: Any = None) -> None:  # noqa: ARG002
