@@ -90,6 +90,8 @@ history = model.fit(
     validation_data=(x[16:], y[16:]), validation_batch_size=1024,
 )
 print(type(history).__name__, *(f"{value:.4f}" for value in history.history["val_loss"]))
+together = model.predict(x[:1024], batch_size=1024, verbose=0)
+print(abs(together - model.predict(x[:1024], batch_size=64, verbose=0)).max() < 1e-4)
 """
 
 
@@ -116,6 +118,8 @@ def test_a_fit_that_dies_in_validation_and_does_not_under_memfit(tmp_path: Path)
     (run,) = session.runs
     assert [each.where for each in run.incidents] == ["evaluation"] * len(run.incidents) != []
     assert ended.stdout.startswith("History ")
+    assert ended.stdout.endswith("True\n")
+    assert "train.py:17: MemfitWarning: out of memory in predict" in ended.stderr
 
 
 KEEPS = """

@@ -210,7 +210,7 @@ class Routing:
                 f"out of memory in {original.__name__}: {describe_request(died_of)}. It begins again with "
                 f"{words}; its result stays what it was.",
                 MemfitWarning,
-                stacklevel=3,
+                stacklevel=4,  # The script's own line.
             )
             return self._cut(original, model, given)
 
