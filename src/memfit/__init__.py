@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from memfit.planning.bucketing_tf import batch_by_length
     from memfit.planning.plan_tf import plan
     from memfit.records import (
+        Autopsy,
         Budget,
         Considered,
         DeviceReading,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
         Reading,
         Request,
         Run,
+        Session,
         Source,
     )
     from memfit.rnn.dynamic_tf import dynamic_rnn
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Autopsy",
     "Budget",
     "BudgetError",
     "Considered",
@@ -89,6 +92,7 @@ __all__ = [
     "Resume",
     "ResumeError",
     "Run",
+    "Session",
     "SetupError",
     "Source",
     "TrialError",

@@ -7,7 +7,16 @@ from memfit.cli import COMMANDS, build_parser
 OPTIONS = {
     "": ["--help", "--version"],
     "demo": ["--budget", "--help", "--length"],
-    "run": ["--budget", "--clean", "--help", "--record"],
+    "run": [
+        "--allow",
+        "--budget",
+        "--clean",
+        "--help",
+        "--host-budget",
+        "--observe",
+        "--record",
+        "--restarts",
+    ],
     "estimate": ["--batch-size", "--budget", "--help", "--json", "--length", "--loss", "--optimizer"],
     "plan": [
         "--allow",

@@ -17,8 +17,9 @@ PACKAGE = Path(memfit.__file__).parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("cli",),
+    ("running",),
     ("training", "report"),
-    ("planning",),
+    ("planning", "guarding"),
     ("strategies", "estimating"),
     ("depth",),
     ("rnn", "splitting"),
@@ -104,6 +105,7 @@ def test_every_part_has_its_layer() -> None:
 
 def test_the_public_names() -> None:
     assert memfit.__all__ == [
+        "Autopsy",
         "Budget",
         "BudgetError",
         "Considered",
@@ -128,6 +130,7 @@ def test_the_public_names() -> None:
         "Resume",
         "ResumeError",
         "Run",
+        "Session",
         "SetupError",
         "Source",
         "TrialError",

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from memfit.cli import build_parser
 from memfit.records import (
+    Autopsy,
     Budget,
     Considered,
     DeviceFacts,
@@ -16,12 +17,15 @@ from memfit.records import (
     Estimate,
     EstimatedPart,
     Facts,
+    Held,
+    HostReading,
     Incident,
     LengthBin,
     LengthCut,
     Lengths,
     Measurement,
     Meter,
+    Neighbour,
     Outcome,
     Padding,
     Plan,
@@ -30,7 +34,9 @@ from memfit.records import (
     Record,
     Request,
     Run,
+    Session,
     Source,
+    WayOut,
 )
 from memfit.report.terminal import render, summarise
 from memfit.units import GIB, MIB
@@ -173,6 +179,88 @@ LENGTHS = Lengths(
 )
 
 
+AUTOPSY = Autopsy(
+    outcome=Outcome.DEVICE_OUT_OF_MEMORY,
+    what="lstm_1/MatMul asked for 64.0 MiB, shape [32, 2048, 256] at train.py:42.",
+    request=Request(num_bytes=64 * MIB, op="lstm_1/MatMul", shape=(32, 2048, 256), device="CPU:0"),
+    place="train.py:42",
+    phase="validation, epoch 0, after 0 batches",
+    cause="validation takes more memory than training.",
+    evidence=(
+        "Training had gone through an epoch, with a peak of 180 MiB; validation got through not one of its "
+        "batches.",
+    ),
+    limit_bytes=256 * MIB,
+    in_use_bytes=200 * MIB,
+    free_bytes=56 * MIB,
+    largest_free_bytes=48 * MIB,
+    held=(
+        Held(name="activations, inputs and the rest", num_bytes=140 * MIB),
+        Held(name="optimizer slots", num_bytes=40 * MIB, num=12),
+        Held(name="weights", num_bytes=20 * MIB, num=6),
+    ),
+    layers=(
+        Held(name="lstm_1", num_bytes=15 * MIB, num=3),
+        Held(name="dense", num_bytes=5 * MIB, num=2),
+    ),
+    chunks=(Held(name="chunks of 16.0 MiB", num_bytes=128 * MIB, num=8),),
+    epoch_peak_bytes=(180 * MIB, 181 * MIB),
+    ways_out=(
+        WayOut(
+            what="the same script as memfit trains it: planned, split, by time segments, recovering",
+            command="memfit run --budget 256MiB train.py --lr 0.1",
+        ),
+        WayOut(
+            what="validation in batches of 16 instead of 32, at least",
+            command="validation_batch_size=16 in train.py:42",
+            predicted_bytes=162 * MIB,
+            source=Source.DERIVED,
+        ),
+        WayOut(
+            what="more memory: at least what was in use and what was asked for beside it",
+            command="memfit run --budget 264MiB train.py --lr 0.1",
+            predicted_bytes=264 * MIB,
+            source=Source.DERIVED,
+        ),
+    ),
+)
+KILLED = Autopsy(
+    outcome=Outcome.HOST_OUT_OF_MEMORY,
+    what="the kernel killed it because the host's memory ran out.",
+    cause="other processes took the memory.",
+    evidence=("The script never had more than 2.00 GiB; beside it ran chrome (9.00 GiB).",),
+    host_readings=tuple(
+        HostReading(at_seconds=second, host_bytes=int(share * GIB))
+        for second, share in ((0.2, 0.1), (5.0, 0.5), (10.0, 1.25), (14.8, 2.0))
+    ),
+    neighbours=(Neighbour(name="chrome", pid=4321, num_bytes=9 * GIB),),
+    ways_out=(
+        WayOut(
+            what="data from disk instead of from memory",
+            command='numpy.load("x.npy", mmap_mode="r") in a keras.utils.PyDataset, or no dataset.cache()',
+        ),
+    ),
+)
+SURVIVED = Autopsy(
+    outcome=Outcome.DEVICE_OUT_OF_MEMORY,
+    is_survived=True,
+    what="it ran to its end, although 1 request for memory failed; the last: MatMul asked for 16.0 MiB.",
+    limit_bytes=100 * MIB,
+    in_use_bytes=90 * MIB,
+    free_bytes=10 * MIB,
+    largest_free_bytes=6 * MIB,
+)
+SESSION = Session(
+    measurement=OOM,
+    runs=(RUN,),
+    autopsy=AUTOPSY,
+    restarts=(
+        "device out of memory: it died. It is started again with a budget of 80.0 MiB instead of 100 MiB.",
+    ),
+    notes=("model.fit of 'own' runs as plain Keras: Own has its own train_step.",),
+)
+
+
 def shown(record: Record) -> str:
     file = io.StringIO()
     Console(file=file, width=80, no_color=True, force_terminal=False).print(render(record))
@@ -207,6 +295,10 @@ def compare(name: str, text: str) -> None:
         ("plan", PLAN),
         ("run", RUN),
         ("lengths", LENGTHS),
+        ("autopsy", AUTOPSY),
+        ("autopsy_killed", KILLED),
+        ("autopsy_survived", SURVIVED),
+        ("session", SESSION),
     ],
 )
 def test_records(name: str, record: Record) -> None:

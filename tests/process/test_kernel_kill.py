@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from memfit.budgeting.cgroup import read_group
+from memfit.records import Outcome, Session
 from memfit.units import MIB
 
 ROOT = Path(__file__).parents[2]
@@ -55,3 +56,34 @@ def test_a_kill_by_the_kernel_is_an_oom_of_the_host(group: Path) -> None:
     assert measured["reason"] == "the kernel killed it because the host's memory ran out."
     # The last reading, a tenth of a second old at most, shows where it went.
     assert measured["reading"]["host_bytes"] > LIMIT_BYTES / 2
+
+
+HOG = """
+import time
+kept = []
+while True:
+    kept.append(bytearray(4 * 2**20))
+    time.sleep(0.01)
+"""
+SUPERVISED = """
+import os, pathlib, sys
+pathlib.Path(sys.argv[1], "cgroup.procs").write_text(str(os.getpid()))
+from memfit.cli import main
+sys.exit(main(["run", "--record", "run.json", "hog.py"]))
+"""
+
+
+def test_an_autopsy_of_a_kill_by_the_kernel(group: Path, tmp_path: Path) -> None:
+    (tmp_path / "hog.py").write_text(HOG)
+    ended = subprocess.run(
+        (sys.executable, "-c", SUPERVISED, str(group)), cwd=tmp_path, capture_output=True, text=True
+    )
+    assert ended.returncode == 128 + 9, ended.stderr
+    autopsy = Session.load(tmp_path / "run.json").autopsy
+    assert autopsy is not None
+    assert autopsy.outcome is Outcome.HOST_OUT_OF_MEMORY
+    assert autopsy.what == "the kernel killed it because the host's memory ran out."
+    sizes = [each.host_bytes for each in autopsy.host_readings]
+    assert sizes == sorted(sizes)
+    assert sizes[-1] > LIMIT_BYTES / 2
+    assert "host memory, after" in ended.stderr

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from memfit.records import Measurement, Outcome
+from memfit.records import Outcome, Session
 from memfit.units import MIB
 
 ALLOCATE = """
@@ -45,13 +45,16 @@ def test_a_script_that_does_not_fit(folder: Path) -> None:
     assert ended.returncode == 1
     lines = ended.stderr.splitlines()
     assert "memfit: device out of memory: Fill asked for 200 MiB, shape [52428800] at allocate.py:6." in lines
+    assert "autopsy  device out of memory" in ended.stderr
     assert lines[-1].startswith("memfit: peak")
     assert "of the 100 MiB budget on CPU:0" in lines[-1]
     assert f'File "{folder}/allocate.py", line 6, in <module>' in ended.stderr
     assert "bfc_allocator.cc" not in ended.stderr
     assert "oneDNN custom operations" not in ended.stderr
-    record = Measurement.load(folder / "run.json")
-    assert record.outcome is Outcome.DEVICE_OUT_OF_MEMORY
+    session = Session.load(folder / "run.json")
+    assert session.measurement.outcome is Outcome.DEVICE_OUT_OF_MEMORY
+    assert session.autopsy is not None
+    assert session.autopsy.place == "allocate.py:6"
 
 
 def test_a_script_that_fits(folder: Path) -> None:
@@ -59,7 +62,7 @@ def test_a_script_that_fits(folder: Path) -> None:
     assert (ended.returncode, ended.stdout) == (0, f"allocated {50 * MIB}\n")
     assert ended.stderr.startswith("memfit: peak 50.0 MiB of the 100 MiB budget on CPU:0, host ")
     assert ended.stderr.count("\n") == 1
-    assert Measurement.load(folder / "run.json").peak_bytes == pytest.approx(50 * MIB, rel=0.01)
+    assert Session.load(folder / "run.json").measurement.peak_bytes == pytest.approx(50 * MIB, rel=0.01)
     shown = memfit("report", "run.json", folder=folder)
     assert shown.returncode == 0
     assert "allocate.py 50" in shown.stdout

@@ -11,15 +11,21 @@ from memfit.data.padding import num_random_steps
 from memfit.estimating.chunks import Chunks, rounded
 from memfit.measuring.noise import LogFilter
 from memfit.records import (
+    Autopsy,
     Budget,
     DeviceReading,
     Estimate,
     EstimatedPart,
+    Held,
+    HostReading,
     Incident,
     LengthBin,
     LengthCut,
     Lengths,
+    Measurement,
     Meter,
+    Moment,
+    Neighbour,
     Outcome,
     Padding,
     Plan,
@@ -28,7 +34,9 @@ from memfit.records import (
     Record,
     Request,
     Run,
+    Session,
     Source,
+    WayOut,
 )
 from memfit.units import format_bytes, parse_bytes
 
@@ -150,6 +158,10 @@ line_parts = st.sampled_from(
     [
         b"I0000 00:00:1794774303.776503    2617 port.cc:153] noise",
         b"Current allocation summary follows.",
+        b"I0000 00:00:1794774303.776503    2617 bfc_allocator.cc:1120] Stats: ",
+        b"InUse:                    60.00MiB",
+        b"NumAllocs:                          37",
+        b"\t [[{{node lstm}}]]",
         b"I",
         b"W0000",
         b"2026",
@@ -169,6 +181,73 @@ def test_a_filtered_stream_does_not_depend_on_how_it_is_cut(lines: list[bytes], 
     bounds = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     shown = b"".join(pieces.feed(data[a:b]) for a, b in pairwise(bounds))
     assert shown + pieces.close() == expected
+
+
+helds = st.builds(Held, name=texts, num_bytes=counts, num=st.none() | counts)
+host_readings = st.builds(
+    HostReading, at_seconds=st.floats(min_value=0, allow_nan=False, allow_infinity=False), host_bytes=counts
+)
+ways_out = st.builds(
+    WayOut,
+    what=texts,
+    command=texts,
+    predicted_bytes=st.none() | counts,
+    source=st.none() | st.sampled_from(Source),
+)
+autopsies = st.builds(
+    Autopsy,
+    outcome=st.sampled_from(Outcome),
+    is_survived=st.booleans(),
+    what=texts,
+    request=st.none() | requests,
+    place=st.none() | texts,
+    cause=texts,
+    evidence=st.lists(texts, max_size=2).map(tuple),
+    in_use_bytes=st.none() | counts,
+    held=st.lists(helds, max_size=2).map(tuple),
+    layers=st.lists(helds, max_size=2).map(tuple),
+    chunks=st.lists(helds, max_size=2).map(tuple),
+    epoch_peak_bytes=st.lists(st.none() | counts, max_size=3).map(tuple),
+    host_readings=st.lists(host_readings, max_size=2).map(tuple),
+    neighbours=st.lists(st.builds(Neighbour, name=texts, pid=counts, num_bytes=counts), max_size=2).map(
+        tuple
+    ),
+    ways_out=st.lists(ways_out, max_size=2).map(tuple),
+)
+moments = st.builds(
+    Moment,
+    at_seconds=st.floats(allow_nan=False, allow_infinity=False),
+    phase=texts,
+    model=counts,
+    epoch=counts,
+    step=counts,
+    device_bytes=st.none() | counts,
+    peak_bytes=st.none() | counts,
+    host_bytes=counts,
+    num_tensors=st.none() | counts,
+)
+sessions = st.builds(
+    Session,
+    measurement=st.builds(
+        Measurement,
+        target=texts,
+        outcome=st.sampled_from(Outcome),
+        reason=texts,
+        seconds=st.floats(min_value=0, allow_nan=False, allow_infinity=False),
+        exit_code=st.integers(-64, 255),
+    ),
+    runs=st.lists(runs, max_size=1).map(tuple),
+    autopsy=st.none() | autopsies,
+    host_readings=st.lists(host_readings, max_size=2).map(tuple),
+    restarts=st.lists(texts, max_size=2).map(tuple),
+    notes=st.lists(texts, max_size=2).map(tuple),
+)
+
+
+@settings(max_examples=40)
+@given(moments | sessions)
+def test_a_session_survives_json(record: Record) -> None:
+    assert Record.from_json(record.to_json()) == record
 
 
 parts = st.builds(EstimatedPart, name=texts, num_bytes=counts, source=st.sampled_from(Source))

@@ -6,10 +6,8 @@ the end, and an end that follows the parent's. Exceptions, exit codes and output
 
 from __future__ import annotations
 
-import builtins
 import ctypes
 import faulthandler
-import io
 import json
 import os
 import pickle
@@ -19,14 +17,15 @@ import threading
 import time
 import traceback
 from dataclasses import replace
-from importlib.machinery import SourceFileLoader
+from functools import partial
 from itertools import count
 from multiprocessing import spawn
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import TracebackType
 from typing import Any, Final
 
 from memfit.budgeting import allocator
+from memfit.errors import OutOfMemoryError
 from memfit.measuring import importing, oom
 from memfit.measuring.job import (
     FAULT_NAME,
@@ -35,12 +34,12 @@ from memfit.measuring.job import (
     Call,
     Job,
     Report,
-    Script,
     write_latest,
     write_report,
 )
 from memfit.measuring.places import first_user_place
 from memfit.measuring.reading import assemble
+from memfit.measuring.script import Script, run_script
 from memfit.records import DeviceReading, Reading
 
 SAMPLE_SECONDS: Final = 0.1
@@ -58,47 +57,33 @@ def main(folder_name: str) -> None:
     sys.excepthook = _show_without_our_frames
     faulthandler.enable((folder / FAULT_NAME).open("w"))
     sampler = Sampler(folder)
-    importing.around(
-        "tensorflow",
-        before=_keep_warnings_in_log,
-        after=lambda: _set_up_devices(job.device_limit_bytes, sampler),
-    )
+    importing.around("tensorflow", before=_keep_log, after=lambda: _tensorflow_loaded(job, sampler))
+    if job.companion is not None:
+        importing.around("keras", before=lambda: None, after=partial(job.companion.loaded, "keras"))
+        job.companion.begin(folder)
     sampler.start()
+    own_process = os.getpid()
     try:
         value = _run(job.target)
         _join_threads()
     except BaseException as error:
-        write_report(folder, _failed(error, _last_reading(sampler)))
+        if os.getpid() == own_process:
+            told = job.companion.end(error) if job.companion is not None else None
+            write_report(folder, replace(_failed(error, _last_reading(sampler)), told=told))
         raise
-    write_report(folder, _succeeded(value, _last_reading(sampler)))
+    if os.getpid() == own_process:  # The script may have forked, and this be the other one.
+        told = job.companion.end(None) if job.companion is not None else None
+        write_report(folder, replace(_succeeded(value, _last_reading(sampler)), told=told))
 
 
 def _run(target: Script | Call) -> Any:
     if isinstance(target, Script):
-        return _run_script(target)
+        return run_script(target)
     os.environ[PREPARING] = target.name
     spawn.prepare(target.preparation)
     del os.environ[PREPARING]
     function, arguments = pickle.loads(target.payload)  # noqa: S301 - our parent's, in a private folder
     return function(*arguments)
-
-
-def _run_script(script: Script) -> None:
-    """As `python script.py ...` does: the script is `__main__`, for good."""
-    path = Path(script.path).absolute()
-    module = ModuleType("__main__")
-    module.__dict__.update(
-        __file__=str(path),
-        __builtins__=builtins,
-        __loader__=SourceFileLoader("__main__", str(path)),
-        __cached__=None,
-    )
-    sys.modules["__main__"] = module
-    sys.argv[:] = [script.path, *script.arguments]
-    sys.path[0] = str(path.resolve().parent)
-    with io.open_code(str(path)) as file:
-        code = compile(file.read(), str(path), "exec", dont_inherit=True)
-    exec(code, module.__dict__)  # noqa: S102 - running the user's script is what we are for
 
 
 def _end_with(parent: int) -> None:
@@ -108,22 +93,25 @@ def _end_with(parent: int) -> None:
         os._exit(1)
 
 
-def _keep_warnings_in_log() -> None:
-    """Scripts like to silence TensorFlow's log, but it alone says which op ran out of memory.
+def _keep_log() -> None:
+    """Scripts like to silence TensorFlow's log, but it alone says which op ran out of memory beside what.
 
     The parent takes the log out of what the user sees.
     """
-    os.environ[LOG_LEVEL] = str(min(1, int(os.environ.get(LOG_LEVEL, "1") or 1)))
+    os.environ[LOG_LEVEL] = "0"
 
 
-def _set_up_devices(limit_bytes: int | None, sampler: Sampler) -> None:
+def _tensorflow_loaded(job: Job, sampler: Sampler) -> None:
     """What the environment alone cannot say."""
+    limit_bytes = job.device_limit_bytes
     from memfit.measuring import gpus_tf, region_tf
 
     if allocator.is_on(os.environ):
         region_tf.take_region_when_started(limit_bytes, unseen=sampler.lock)
     if limit_bytes is not None:
         gpus_tf.set_up(limit_bytes, growth=True)
+    if job.companion is not None:
+        job.companion.loaded("tensorflow")
 
 
 class Sampler(threading.Thread):
@@ -199,7 +187,7 @@ def _succeeded(value: Any, reading: Reading) -> Report:
 
 
 def _failed(error: BaseException, reading: Reading) -> Report:
-    is_device_oom = oom.is_device_oom(error)
+    is_device_oom = oom.is_device_oom(error) or isinstance(error, OutOfMemoryError)
     return Report(
         reading=reading,
         error=traceback.format_exception_only(error)[-1].strip(),
@@ -219,7 +207,7 @@ def _user_traceback(trace: TracebackType | None) -> TracebackType | None:
     """A traceback from where the target began."""
     begin, frame = trace, trace
     while frame is not None:
-        if frame.tb_frame.f_globals.get("__name__") == __name__:
+        if frame.tb_frame.f_globals.get("__name__") in (__name__, run_script.__module__):
             begin = frame.tb_next
         frame = frame.tb_next
     return begin

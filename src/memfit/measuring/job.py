@@ -13,10 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing import spawn
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from memfit.decoding import decode, encode
 from memfit.errors import RecordError, TrialError
+from memfit.measuring.script import Script
 from memfit.records import Reading, Request
 
 JOB_NAME: Final = "job.pickle"
@@ -25,17 +26,6 @@ REPORT_NAME: Final = "report.json"
 FAULT_NAME: Final = "fault.txt"
 PREPARING: Final = "MEMFIT_PREPARING"  # Set while a child imports the module that its function is in.
 LATEST_SIZE: Final = 4096  # A reading, padded with spaces so that each overwrites the last.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Script:
-    """A script with its arguments, to be run as plain Python would."""
-
-    path: str
-    arguments: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return " ".join((self.path, *self.arguments))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +40,23 @@ class Call:
         return self.name
 
 
+class Companion(Protocol):
+    """What goes with a target into its process, beside the meters. It is pickled with the job."""
+
+    def begin(self, folder: Path) -> None:
+        """Called before the target runs.
+
+        Args:
+            folder: The folder that parent and child share.
+        """
+
+    def loaded(self, name: str) -> None:
+        """Called when `"tensorflow"` or `"keras"` was imported for the first time, whole."""
+
+    def end(self, error: BaseException | None) -> Any:
+        """Called when the target has ended, with what it raised; what it returns goes into the report."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """What to run, and how.
@@ -59,12 +66,14 @@ class Job:
         parent: The parent's process id: the child ends when that process does.
         signals: The signals that were blocked before the parent blocked its own.
         device_limit_bytes: The limit on each device, or `None`.
+        companion: What goes with the target, or `None`.
     """
 
     target: Script | Call
     parent: int
     signals: frozenset[int]
     device_limit_bytes: int | None
+    companion: Companion | None = None
 
     def save(self, folder: Path) -> None:
         """Writes the job where the child will look for it."""
@@ -91,6 +100,7 @@ class Report:
         request: The allocation that failed, as far as the exception says, or `None`.
         value: What the function returned.
         value_error: Why the value cannot be sent back, or `None`.
+        told: What the job's companion said at the end.
     """
 
     reading: Reading
@@ -101,6 +111,7 @@ class Report:
     request: Request | None = None
     value: Any = None
     value_error: str | None = None
+    told: Any = None
 
 
 def prepare_call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Call:

@@ -26,6 +26,7 @@ import psutil
 from memfit.budgeting import allocator, cgroup
 from memfit.errors import TrialError
 from memfit.measuring import oom
+from memfit.measuring.allocator_log import DumpReader
 from memfit.measuring.child import LOG_LEVEL
 from memfit.measuring.job import FAULT_NAME, Job, read_latest, read_report
 from memfit.measuring.noise import LogFilter
@@ -61,6 +62,7 @@ class Listener(threading.Thread):
         self.request_seconds: float | None = None
         self.log: list[str] = []
         self.is_bad_alloc = False
+        self.dump_reader = DumpReader()
         self._stream = stream
         self._show = show
         self._filter = LogFilter(self._on_log)
@@ -88,6 +90,7 @@ class Listener(threading.Thread):
         if request is not None:
             self.requests.append(request)
             self.request_seconds = time.monotonic()
+        self.dump_reader.feed(line)
         self.log = [*self.log, line][-KEPT_LOG_LINES:]
 
 
@@ -163,7 +166,7 @@ class Child:
             timeout_seconds=timeout_seconds,
             host_bytes=host_bytes,
             host_limit_bytes=host_limit_bytes,
-            place=_fault_place(self.folder),
+            place=fault_place(self.folder),
         )
         outcome, reason = judge(ending)
         reading = report.reading if report else read_latest(self.folder)
@@ -242,7 +245,7 @@ def environment_for(
         allocator.set_limit(environment, device_limit_bytes)
     if is_clean:
         environment[allocator.ONEDNN] = "0"
-    environment.setdefault(LOG_LEVEL, "1")
+    environment.setdefault(LOG_LEVEL, "0")
     return environment
 
 
@@ -252,7 +255,7 @@ def _num_kernel_kills() -> int:
     return group.num_kills if group else cgroup.num_host_kills()
 
 
-def _fault_place(folder: Path) -> str | None:
+def fault_place(folder: Path) -> str | None:
     """The user's line in what Python's fault handler wrote, if the child crashed.
 
     It writes a section a thread. The one that crashed is called current, if it ran Python code at all; the

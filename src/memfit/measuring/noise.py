@@ -30,6 +30,16 @@ _CONTINUATIONS: Final = (
     b"If the cause is memory fragmentation",
     b"Current allocation summary follows.",
 )
+# Further lines that carry no mark, and that a program may write as well: taken out only right after the log.
+_FIGURES: Final = (
+    *(b"Limit", b"InUse", b"MaxInUse", b"NumAllocs", b"MaxAllocSize"),
+    *(b"Reserved", b"PeakReserved", b"LargestFreeBlock"),
+)
+_AFTER_LOG: Final = (
+    b"\t [[{{",
+    b"Hint: If you want to see a list of allocated tensors when OOM happens",
+    *(figure + b":     " for figure in _FIGURES),
+)
 # How a line may begin that is or may yet become a log line: worth waiting for its end.
 _BEGINNING: Final = re.compile(rb"[IWE](?:\d{1,4}(?: .*)?)?|\d{1,4}(?:-.*)?", re.DOTALL)
 
@@ -51,13 +61,15 @@ class LogFilter:
         self._on_log = on_log
         self._held = b""  # The beginning of a line that may be a log line.
         self._is_inside_line = False  # Whether part of the present line was passed on.
+        self._is_after_log = False  # Whether the last whole line was taken out.
+        self._is_after_more = False  # Whether it was one without a mark.
 
     def feed(self, data: bytes) -> bytes:
         """What of `data`, and of what was held back before, a user should see now."""
         *lines, rest = (self._held + data).split(b"\n")
         self._held = b""
         shown = b"".join(self._take(line + b"\n") for line in lines)
-        if rest and not self._is_inside_line and _may_be_log(rest):
+        if rest and not self._is_inside_line and (self._may_continue(rest) or _may_be_log(rest)):
             self._held = rest
             return shown
         self._is_inside_line = self._is_inside_line or bool(rest)
@@ -68,11 +80,23 @@ class LogFilter:
         return self._take(self._held) if self._held else b""
 
     def _take(self, line: bytes) -> bytes:
-        if not self._is_inside_line and _is_log(line):
+        if not self._is_inside_line and (_is_log(line) or self._continues(line)):
+            self._is_after_more = not _is_log(line) and bool(line.strip())
+            self._is_after_log = _is_log(line) or self._is_after_more
             self._on_log(line.decode(errors="replace").rstrip())
             return b""
-        self._is_inside_line = False
+        self._is_inside_line = self._is_after_log = self._is_after_more = False
         return line
+
+    def _continues(self, line: bytes) -> bool:
+        """Whether a line goes on with a message of the log; an empty one ends what goes on."""
+        is_end = self._is_after_more and not line.strip()
+        return is_end or (self._is_after_log and line.startswith(_AFTER_LOG))
+
+    def _may_continue(self, beginning: bytes) -> bool:
+        return self._is_after_log and any(
+            text.startswith(beginning) or beginning.startswith(text) for text in _AFTER_LOG
+        )
 
 
 @contextmanager

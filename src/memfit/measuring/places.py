@@ -13,7 +13,7 @@ _LIBRARIES: Final = tuple(
         sys.base_prefix,
         sysconfig.get_path("purelib"),
         sysconfig.get_path("platlib"),
-        str(Path(__file__).parent),
+        str(Path(__file__).parents[1]),
     }
 )
 

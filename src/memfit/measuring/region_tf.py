@@ -8,6 +8,7 @@ the start costs no memory but its index (8 bytes for every 256) and has neither 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Final
@@ -15,7 +16,7 @@ from typing import Final
 import tensorflow as tf
 from tensorflow.python.eager import context as tf_context
 
-from memfit.budgeting import machine
+from memfit.budgeting import allocator, machine
 from memfit.units import GIB, MIB
 
 # Without a limit: large enough for most measurements, its index is 32 MiB. Whatever comes after is larger.
@@ -50,8 +51,16 @@ def take_region_when_started(limit_bytes: int | None, *, unseen: AbstractContext
     num_bytes = UNLIMITED_REGION_BYTES if limit_bytes is None else limit_bytes
 
     def take() -> None:
+        # Asked only now, since a script may have set a limit of its own.
+        allowed_bytes = allocator.limit_bytes(os.environ)
+        if allowed_bytes is None:
+            region_bytes = num_bytes
+        else:
+            region_bytes = min(num_bytes, allowed_bytes - allocator.FIRST_REGION_BYTES)
+        if region_bytes < MIB or not allocator.is_on(os.environ) or not tf.executing_eagerly():
+            return
         with unseen:
-            take_region(num_bytes)
+            take_region(region_bytes)
 
     if num_bytes <= min(LARGEST_REGION_BYTES, machine.total_bytes()):
         when_started(take)

@@ -16,7 +16,8 @@ from typing import Any, Final
 from memfit.budgeting.budget import budget as find_budget
 from memfit.errors import UsageError
 from memfit.measuring import launching, process
-from memfit.measuring.job import Call, Job, Script, prepare_call
+from memfit.measuring.job import Call, Job, prepare_call
+from memfit.measuring.script import Script
 from memfit.records import Measurement
 
 WATCH_SECONDS: Final = 0.02
@@ -83,7 +84,7 @@ def find_script(path: str | os.PathLike[str]) -> str:
         UsageError: If there is none.
     """
     script = Path(path)
-    if script.is_dir():
+    if script.is_dir() and not (script / "__main__.py").is_file():
         raise UsageError(f"{script} is a folder, not a script. Name the file in it: {script / 'train.py'}")
     if not script.exists():
         raise UsageError(f"there is no script {str(script)!r} in {Path.cwd()}. Check the name with: ls")

@@ -17,6 +17,9 @@ matters, who said so. It decides nothing itself.
 | `Incident`, `PlanChange` | what went wrong in a run and what was done; which plan held from when on |
 | `Run` | what `memfit.fit` did: steps, samples, incidents, peaks, history |
 | `Estimate`, `EstimatedPart` | what a training step will take, of what it is made, and who said so |
+| `Autopsy`, `Held`, `WayOut`, `Neighbour` | why memory ran out, what was alive, and the ways out |
+| `Moment`, `HostReading`, `Inventory` | what a script was doing, what its meters said, what it held |
+| `Session` | what `memfit run` saw of a script: measurement, runs, autopsy, host memory over time |
 | `Lengths`, `LengthBin`, `LengthCut`, `Padding` | how long sequences are, and what padding them costs |
 
 In a file, a record carries its name and the version of its form: `{"memfit": "Budget", "version":
@@ -24,6 +27,16 @@ In a file, a record carries its name and the version of its form: `{"memfit": "B
 newer one wrote; a missing or malformed field is an error that names it.
 """
 
+from memfit.records.autopsied import (
+    Autopsy,
+    Held,
+    HostReading,
+    Inventory,
+    Moment,
+    Neighbour,
+    Session,
+    WayOut,
+)
 from memfit.records.base import RECORD_VERSION, Record
 from memfit.records.counted import LengthBin, LengthCut, Lengths, Padding
 from memfit.records.estimated import Estimate, EstimatedPart, Source
@@ -52,6 +65,7 @@ from memfit.records.trained import Incident, PlanChange, Run
 
 __all__ = [
     "RECORD_VERSION",
+    "Autopsy",
     "Budget",
     "Considered",
     "DepthPart",
@@ -61,13 +75,18 @@ __all__ = [
     "Estimate",
     "EstimatedPart",
     "Facts",
+    "Held",
+    "HostReading",
     "Incident",
     "InputPart",
+    "Inventory",
     "LengthBin",
     "LengthCut",
     "Lengths",
     "Measurement",
     "Meter",
+    "Moment",
+    "Neighbour",
     "Outcome",
     "Padding",
     "Plan",
@@ -78,6 +97,8 @@ __all__ = [
     "RecurrentPart",
     "Request",
     "Run",
+    "Session",
     "Setting",
     "Source",
+    "WayOut",
 ]

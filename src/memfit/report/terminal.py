@@ -11,11 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from memfit.records import (
+    Autopsy,
     Budget,
     DeviceReading,
     Estimate,
     EstimatedPart,
     Facts,
+    Held,
     Lengths,
     Measurement,
     Meter,
@@ -23,6 +25,8 @@ from memfit.records import (
     Reading,
     Record,
     Run,
+    Session,
+    WayOut,
 )
 from memfit.units import format_bytes, format_seconds
 
@@ -166,6 +170,95 @@ def _(lengths: Lengths) -> RenderableType:
     notes += [("note", note) for note in lengths.notes]
     tables = (_table(rows), _histogram(lengths), _paddings(lengths), _cuts(lengths))
     return Group(*(part for table in tables for part in (table, Text())), _table(notes))
+
+
+@render.register
+def _(autopsy: Autopsy) -> RenderableType:
+    rows = [
+        ("autopsy", f"{autopsy.outcome.value}{', survived' if autopsy.is_survived else ''}"),
+        ("what", autopsy.what),
+        ("when", autopsy.phase),
+        ("why", " ".join(filter(None, (autopsy.cause, *autopsy.evidence)))),
+        ("memory", _room(autopsy)),
+        (
+            "peak of each epoch",
+            ", ".join(_bytes(peak) for peak in autopsy.epoch_peak_bytes if peak is not None),
+        ),
+    ]
+    rows += [
+        (
+            "beside it",
+            f"{each.name}, process {each.pid}: {_bytes(each.num_bytes)} of the {each.memory}'s memory",
+        )
+        for each in autopsy.neighbours
+    ]
+    tables: list[RenderableType] = [_table((name, value) for name, value in rows if value)]
+    if autopsy.held:
+        tables += [Text(), _held_table("alive then", autopsy.held)]
+    if autopsy.layers:
+        tables += [Text(), _held_table("weights by layer", autopsy.layers)]
+    if autopsy.chunks:
+        tables += [Text(), _held_table("in use by size", autopsy.chunks)]
+    if autopsy.host_readings:
+        tables += [Text(), _host_table(autopsy)]
+    if autopsy.ways_out:
+        tables += [Text(), _ways_out(autopsy.ways_out)]
+    return Group(*tables)
+
+
+def _room(autopsy: Autopsy) -> str:
+    parts = []
+    if autopsy.in_use_bytes is not None:
+        limit = "" if autopsy.limit_bytes is None else f" of {_bytes(autopsy.limit_bytes)}"
+        parts.append(f"{_bytes(autopsy.in_use_bytes)}{limit} in use")
+    if autopsy.free_bytes is not None and autopsy.largest_free_bytes is not None:
+        parts.append(
+            f"{_bytes(autopsy.free_bytes)} free, the largest piece {_bytes(autopsy.largest_free_bytes)}"
+        )
+    return "; ".join(parts)
+
+
+def _held_table(title: str, held: Sequence[Held]) -> Table:
+    table = _columns(title, "bytes", "number")
+    for each in held:
+        table.add_row(Text(each.name), _bytes(each.num_bytes), "" if each.num is None else f"{each.num:,}")
+    return table
+
+
+def _host_table(autopsy: Autopsy) -> Table:
+    table = _columns("host memory, after", "bytes", "")
+    most = max(each.host_bytes for each in autopsy.host_readings)
+    for each in autopsy.host_readings:
+        bar = "█" * -(-BAR_WIDTH * each.host_bytes // max(1, most))
+        table.add_row(format_seconds(each.at_seconds), _bytes(each.host_bytes), bar)
+    return table
+
+
+def _ways_out(ways: Sequence[WayOut]) -> Table:
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")
+    for number, way in enumerate(ways, 1):
+        bytes_of = ""
+        if way.predicted_bytes is not None and way.source is not None:
+            bytes_of = f": {_bytes(way.predicted_bytes)} ({way.source.value})"
+        table.add_row(f"way out {number}", Text(f"{way.what}{bytes_of}"))
+        table.add_row("", Text(way.command, style="bold"))
+    return table
+
+
+@render.register
+def _(session: Session) -> RenderableType:
+    rows = [("restarted", each) for each in session.restarts]
+    rows += [("note", each) for each in session.notes]
+    parts: list[RenderableType] = [render(session.measurement)]
+    if rows:
+        parts.append(_table(rows))
+    for number, run in enumerate(session.runs, 1):
+        parts += [Text(), Text(f"model.fit, call {number}", style="bold"), render(run)]
+    if session.autopsy is not None:
+        parts += [Text(), render(session.autopsy)]
+    return Group(*parts)
 
 
 def _histogram(lengths: Lengths) -> Table:

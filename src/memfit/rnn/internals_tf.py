@@ -155,6 +155,12 @@ def inner_loops() -> tuple[Callable[..., Any] | None, ...]:
     return INNER_LOOPS
 
 
+def is_known_loop(loop: Any) -> bool:
+    """Whether a loop is Keras's own, or one that stands in for it in the whole process."""
+    wrapped = getattr(loop, "__wrapped__", None)
+    return loop in INNER_LOOPS or (wrapped is not None and wrapped in INNER_LOOPS)
+
+
 def mask_of(values: Any) -> Any:
     """The mask that Keras has attached to a tensor, or `None`."""
     return get_keras_mask(values)

@@ -24,8 +24,8 @@ from memfit.rnn.internals_tf import (
     check_versions,
     dropout_cells,
     dropout_masks,
-    inner_loops,
     is_compiled_by_xla,
+    is_known_loop,
 )
 from memfit.rnn.lanes import is_worth_compiling, num_lanes_for, usable_cores
 from memfit.rnn.paths_tf import Path, closed_part, general_part, path_of
@@ -116,7 +116,7 @@ def checkpoint_layer(
 def _check_seam(layer: keras.layers.RNN) -> None:
     if SEAM in vars(layer):
         raise SetupError(f"Layer {layer.name!r} runs by time segments already. Undo the first handle first.")
-    if getattr(type(layer), SEAM) not in inner_loops():
+    if not is_known_loop(getattr(type(layer), SEAM)):
         raise SetupError(
             f"Layer {layer.name!r} of class {type(layer).__name__} has an inner_loop of its own, with Keras "
             f"{keras.__version__} and TensorFlow {tf.__version__}. memfit replaces only Keras's own. "

@@ -21,7 +21,7 @@ from memfit.rnn.internals_tf import (
     draw_dropout,
     forget_dropout,
     graph_nodes,
-    inner_loops,
+    is_known_loop,
     raw_value,
 )
 from memfit.rnn.paths_tf import Part, closed_part, path_of
@@ -99,7 +99,7 @@ def is_time_local(node: GraphNode) -> bool:
         return False
     if isinstance(layer, keras.layers.RNN):
         is_simple = not (layer.stateful or layer.return_state or layer.go_backwards)
-        is_known = type(layer).inner_loop in inner_loops() and "inner_loop" not in vars(layer)
+        is_known = is_known_loop(type(layer).inner_loop) and "inner_loop" not in vars(layer)
         return is_simple and is_known and path_of(layer).kind == "closed form"
     if type(layer) is keras.layers.Dropout:
         return layer.noise_shape is None

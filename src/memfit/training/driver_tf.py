@@ -336,6 +336,11 @@ class Driver:
             self._model.reset_metrics()
 
 
+def is_driven(model: Any) -> bool:
+    """Whether a driver stands in for the functions of a model now."""
+    return isinstance(getattr(model.train_function, "__self__", None), Driver)
+
+
 class Watch(keras.callbacks.Callback):
     """Keeps the journal's epochs and peaks, and remembers journal and plan for a run that goes on later.
 

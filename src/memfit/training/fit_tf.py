@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Generator, Iterable
-from typing import Any
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
 
 import keras
 import tensorflow as tf
@@ -25,6 +26,24 @@ from memfit.training.mapped_tf import MappedArrays
 from memfit.training.planning_tf import plan_fit
 from memfit.training.ragged_tf import take_ragged
 from memfit.training.resuming_tf import resumable_fit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manner:
+    """How a fit behaves towards a script.
+
+    Attributes:
+        is_nan_watched: Whether a loss that is not a number is an error.
+        is_plan_new: Whether a run that goes on takes the plan that was made now, not the one that held last.
+        tell: Called with the stages of planning; `None` prints them where Keras prints its progress.
+    """
+
+    is_nan_watched: bool = True
+    is_plan_new: bool = False
+    tell: Callable[[str], None] | None = None
+
+
+PLAIN_MANNER: Final = Manner()
 
 
 def fit(
@@ -72,6 +91,22 @@ def fit(
     run.save("run.json")
     ```
     """
+    return fit_as(model, x, y, budget=budget, plan=plan, allow=allow, resume=resume, arguments=arguments)
+
+
+def fit_as(
+    model: Any,
+    x: Any,
+    y: Any,
+    *,
+    budget: str | int | None,
+    plan: Plan | None,
+    allow: str | Iterable[str],
+    resume: Any,
+    arguments: dict[str, Any],
+    manner: Manner = PLAIN_MANNER,
+) -> Run:
+    """`fit`, with what only a script that does not know of memfit needs said beside it."""
     internals.check_versions()
     prepared = checking.prepare_plan(plan, allow)
     _check_model(model, prepared)
@@ -79,20 +114,23 @@ def fit(
     kind = _batched_kind(x)
     checking.check_arguments(arguments, is_batched=kind is not None, kind=kind or "")
     if plan is None:
-        prepared = plan_fit(model, x, y, budget=budget, allow=prepared.allow, arguments=arguments)
+        prepared = plan_fit(
+            model, x, y, budget=budget, allow=prepared.allow, arguments=arguments, tell=manner.tell
+        )
     if prepared.stream_window_bytes is not None and prepared.tokens is None and kind is None:
         x, arguments = stream_fit(x, y, arguments, prepared.stream_window_bytes)
         y = None
     x, y, arguments = take_buckets(model, x, y, arguments, prepared)
     x, y, arguments = take_cut(model, x, y, arguments, prepared)
+    arguments = dict(arguments)
     callbacks = arguments.pop("callbacks", None)
     driver = Driver(
         model,
         prepared,
         budget_bytes=_soft_line(budget, prepared),
-        is_nan_watched=_is_nan_watched(model, callbacks),
+        is_nan_watched=manner.is_nan_watched and _is_nan_watched(model, callbacks),
     )
-    watch = Watch(driver, given=plan)
+    watch = Watch(driver, given=prepared if manner.is_plan_new else plan)
 
     def drive(x: Any, y: Any, arguments: dict[str, Any], callbacks: Any) -> Any:
         if isinstance(x, MappedArrays):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,7 @@ def plan_fit(
     budget: str | int | None,
     allow: str | Iterable[str],
     arguments: dict[str, Any],
+    tell: Callable[[str], None] | None = None,
 ) -> Plan:
     """The plan for a fit; one that does nothing where data or model cannot be measured.
 
@@ -38,6 +39,7 @@ def plan_fit(
         budget: What the device may use; `None` for what `memfit.budget` finds.
         allow: What may be done although it changes the mathematics.
         arguments: The other arguments of `fit`.
+        tell: Called with the stages of the work; `None` prints them unless `fit` is to be silent.
 
     Raises:
         BudgetError: If nothing fits.
@@ -58,7 +60,7 @@ def plan_fit(
                 budget=budget,
                 batch_size=arguments.get("batch_size"),
                 allow=allow,
-                tell=_tell if arguments.get("verbose", "auto") not in (0, "0") else None,
+                tell=tell or (_tell if arguments.get("verbose", "auto") not in (0, "0") else None),
             )
             # The first batch may be smaller than was asked for: there may be no more examples.
             return replace(found, batch_size=None)

@@ -13,13 +13,13 @@ from memfit.measuring.job import (
     REPORT_NAME,
     Job,
     Report,
-    Script,
     prepare_call,
     read_latest,
     read_report,
     write_latest,
     write_report,
 )
+from memfit.measuring.script import Script
 from memfit.records import Reading, Request
 
 READING = Reading(

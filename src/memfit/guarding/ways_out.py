@@ -1,0 +1,213 @@
+"""What would help, cheapest first, as commands to type. Pure; numbers are given only where they follow.
+
+What costs nothing comes first (memfit's plan instead of plain Keras), then what changes the script, then more
+memory.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from memfit.guarding.first_epoch import Cause
+from memfit.records import Plan, Request, Source, WayOut
+from memfit.units import MIB
+
+MOST: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """What is known of a script that ran out of memory.
+
+    Attributes:
+        script: Its words: path and arguments.
+        is_host: Whether the host's memory ran out.
+        is_observed: Whether memfit only watched.
+        is_gpu: Whether the device is a GPU.
+        is_fragmented: Whether enough was free, but in pieces.
+        limit_bytes: What the device could have, or `None`.
+        in_use_bytes: What was in use when the request failed, or `None`.
+        fixed_bytes: What of that does not depend on the batch: weights, slots, kept tensors.
+        request: The allocation that failed, or `None`.
+        batch_size: Examples of a batch, or `None`.
+        place: The user's line, or `None`.
+        cause: Why it died after the first epoch, or `None`.
+        plan: The plan that memfit trained by, or `None`.
+        has_fit: Whether it came to train with `model.fit`.
+        has_batch_norm: Whether batches were not split for the sake of BatchNormalization.
+    """
+
+    script: str
+    is_host: bool = False
+    is_observed: bool = False
+    is_gpu: bool = False
+    is_fragmented: bool = False
+    limit_bytes: int | None = None
+    in_use_bytes: int | None = None
+    fixed_bytes: int = 0
+    request: Request | None = None
+    batch_size: int | None = None
+    place: str | None = None
+    cause: Cause | None = None
+    plan: Plan | None = None
+    has_fit: bool = True
+    has_batch_norm: bool = False
+
+    @property
+    def needed_bytes(self) -> int | None:
+        """What it needs at least: what was in use, and what was asked for beside it."""
+        if self.in_use_bytes is None or self.request is None or self.request.num_bytes is None:
+            return None
+        return self.in_use_bytes + self.request.num_bytes
+
+
+def find_ways_out(situation: Situation) -> tuple[WayOut, ...]:
+    """The three cheapest ways out."""
+    ways = _host_ways(situation) if situation.is_host else _device_ways(situation)
+    return tuple(ways)[:MOST]
+
+
+def _device_ways(situation: Situation) -> Iterator[WayOut]:
+    if situation.is_observed:
+        yield _planned(situation)
+    yield from _by_cause(situation)
+    if situation.is_gpu and situation.is_fragmented:
+        yield WayOut(
+            what="an allocator that does not leave gaps, on NVIDIA GPUs (no GPU has run this here)",
+            command=f"TF_GPU_ALLOCATOR=cuda_malloc_async memfit run {situation.script}",
+        )
+    if situation.has_batch_norm:
+        yield WayOut(
+            what="split batches although BatchNormalization then sees smaller ones (changes the mathematics)",
+            command=_command(situation, "--allow split_batch_norm"),
+        )
+    if not situation.has_fit:
+        yield WayOut(
+            what="exact micro-batches in a loop of your own",
+            command="step = memfit.train_step(model, loss, optimizer, memfit.Plan(micro_batch=8))",
+        )
+    yield from _by_plan(situation)
+    if situation.cause is not Cause.VALIDATION:
+        yield from _smaller_batch(situation)
+    yield from _more_memory(situation)
+    if not situation.is_observed and situation.has_fit:
+        yield WayOut(
+            what="start it again under a tighter plan when memory runs out",
+            command=_command(situation, "--restarts 2"),
+        )
+
+
+def _planned(situation: Situation) -> WayOut:
+    return WayOut(
+        what="the same script as memfit trains it: planned, split, by time segments, recovering",
+        command=_command(situation),
+    )
+
+
+def _by_plan(situation: Situation) -> Iterator[WayOut]:
+    """What the planner measured, and did not come to."""
+    plan = situation.plan
+    if plan is None:
+        return
+    for fallback in plan.fallbacks:
+        if fallback.predicted_bytes is not None:
+            yield WayOut(
+                what=fallback.in_words(),
+                command=_command(situation, f"--budget {_size(fallback.predicted_bytes)}"),
+                predicted_bytes=fallback.predicted_bytes,
+                source=Source.MEASURED,
+            )
+
+
+def _smaller_batch(situation: Situation) -> Iterator[WayOut]:
+    size, needed = situation.batch_size, situation.needed_bytes
+    if size is None or size < 2:
+        return
+    is_validation = situation.cause is Cause.VALIDATION
+    half = size // 2
+    predicted = None
+    if needed is not None and needed > situation.fixed_bytes:
+        predicted = situation.fixed_bytes + -(-(needed - situation.fixed_bytes) * half // size)
+    where = f" in {situation.place}" if situation.place else ""
+    yield WayOut(
+        what=f"validation in batches of {half} instead of {size}, at least"
+        if is_validation
+        else f"batches of {half} instead of {size} (another training), at least",
+        command=f"{'validation_' * is_validation}batch_size={half}{where}",
+        predicted_bytes=predicted,
+        source=None if predicted is None else Source.DERIVED,
+    )
+
+
+def _more_memory(situation: Situation) -> Iterator[WayOut]:
+    needed = situation.needed_bytes
+    if needed is None or situation.limit_bytes is None:
+        return
+    yield WayOut(
+        what="more memory: at least what was in use and what was asked for beside it",
+        command=f"memfit run --budget {_size(needed)} {situation.script}",
+        predicted_bytes=needed,
+        source=Source.DERIVED,
+    )
+
+
+def _by_cause(situation: Situation) -> Iterator[WayOut]:
+    advice = {
+        Cause.NEXT_MODEL: (
+            "free each model before the next is made",
+            "del model; keras.backend.clear_session(); gc.collect()",
+        ),
+        Cause.KEPT_TENSORS: ("keep numbers instead of tensors", "losses.append(float(loss))"),
+        Cause.RETRACING: (
+            "trace once for all sizes and numbers",
+            "@tf.function(reduce_retracing=True), and tensors instead of Python numbers",
+        ),
+        Cause.LONG_BATCH: (
+            "batches of like lengths, with about as many steps in each",
+            "memfit.batch_by_length(dataset, batch_size)",
+        ),
+        Cause.DATA_BUFFER: ("a smaller buffer", "dataset.shuffle(1000), and no dataset.cache() in memory"),
+    }
+    if situation.cause is Cause.VALIDATION:
+        yield from _smaller_batch(situation)
+    elif situation.cause is not None:
+        what, command = advice[situation.cause]
+        yield WayOut(what=what, command=command)
+
+
+def _host_ways(situation: Situation) -> Iterator[WayOut]:
+    yield from _by_cause(situation)
+    if situation.cause is None:
+        yield WayOut(
+            what="data from disk instead of from memory",
+            command='numpy.load("x.npy", mmap_mode="r") in a keras.utils.PyDataset, or no dataset.cache()',
+        )
+    if situation.is_observed:
+        yield _planned(situation)
+    if situation.in_use_bytes is not None and not situation.is_gpu:
+        tighter = max(MIB, situation.in_use_bytes * 4 // 5)
+        yield WayOut(
+            what="train in less: on the CPU, tensors are in host memory, too",
+            command=f"memfit run --budget {_size(tighter)} {situation.script}",
+            predicted_bytes=tighter,
+            source=Source.DERIVED,
+        )
+    yield WayOut(
+        what="start it again under a tighter plan when it is killed",
+        command=f"memfit run --restarts 2 {situation.script}",
+    )
+
+
+def _command(situation: Situation, option: str = "") -> str:
+    budget = ""
+    if situation.limit_bytes is not None and "--budget" not in option:
+        budget = f"--budget {_size(situation.limit_bytes)}"
+    return " ".join(filter(None, ("memfit run", budget, option, situation.script)))
+
+
+def _size(num_bytes: int) -> str:
+    """A size as it is typed, in whole MiB, rounded up."""
+    return shlex.quote(f"{-(-num_bytes // MIB)}MiB")
