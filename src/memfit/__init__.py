@@ -30,6 +30,8 @@ if TYPE_CHECKING:
         UsageError,
     )
     from memfit.estimating.estimate_tf import estimate
+    from memfit.guarding.release_tf import release
+    from memfit.guarding.watch import watch
     from memfit.measuring.reading import read_memory, reset_peak
     from memfit.measuring.setup import setup
     from memfit.measuring.trial import measure
@@ -41,7 +43,9 @@ if TYPE_CHECKING:
         Estimate,
         EstimatedPart,
         Facts,
+        Growth,
         Incident,
+        Leak,
         Lengths,
         Measurement,
         Meter,
@@ -52,6 +56,7 @@ if TYPE_CHECKING:
         Request,
         Run,
         Source,
+        Watched,
     )
     from memfit.rnn.dynamic_tf import dynamic_rnn
     from memfit.rnn.everywhere_tf import checkpoint_time_everywhere
@@ -71,7 +76,9 @@ __all__ = [
     "Estimate",
     "EstimatedPart",
     "Facts",
+    "Growth",
     "Incident",
+    "Leak",
     "Lengths",
     "LossError",
     "Measurement",
@@ -93,6 +100,7 @@ __all__ = [
     "TrialError",
     "UnitError",
     "UsageError",
+    "Watched",
     "applied",
     "batch_by_length",
     "budget",
@@ -106,9 +114,11 @@ __all__ = [
     "measure",
     "plan",
     "read_memory",
+    "release",
     "reset_peak",
     "setup",
     "train_step",
+    "watch",
 ]
 
 _HOMES = {
@@ -126,9 +136,11 @@ _HOMES = {
     "measure": "memfit.measuring.trial",
     "plan": "memfit.planning.plan_tf",
     "read_memory": "memfit.measuring.reading",
+    "release": "memfit.guarding.release_tf",
     "reset_peak": "memfit.measuring.reading",
     "setup": "memfit.measuring.setup",
     "train_step": "memfit.training.stepping_tf",
+    "watch": "memfit.guarding.watch",
 }
 
 

@@ -18,7 +18,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("cli",),
     ("training", "report"),
-    ("planning",),
+    ("planning", "guarding"),
     ("strategies", "estimating"),
     ("depth",),
     ("rnn", "splitting"),
@@ -111,7 +111,9 @@ def test_the_public_names() -> None:
         "Estimate",
         "EstimatedPart",
         "Facts",
+        "Growth",
         "Incident",
+        "Leak",
         "Lengths",
         "LossError",
         "Measurement",
@@ -133,6 +135,7 @@ def test_the_public_names() -> None:
         "TrialError",
         "UnitError",
         "UsageError",
+        "Watched",
         "applied",
         "batch_by_length",
         "budget",
@@ -146,9 +149,11 @@ def test_the_public_names() -> None:
         "measure",
         "plan",
         "read_memory",
+        "release",
         "reset_peak",
         "setup",
         "train_step",
+        "watch",
     ]
     for name in memfit.__all__:
         public = getattr(memfit, name)

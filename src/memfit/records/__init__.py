@@ -17,6 +17,7 @@ matters, who said so. It decides nothing itself.
 | `Incident`, `PlanChange` | what went wrong in a run and what was done; which plan held from when on |
 | `Run` | what `memfit.fit` did: steps, samples, incidents, peaks, history |
 | `Estimate`, `EstimatedPart` | what a training step will take, of what it is made, and who said so |
+| `Watched`, `Growth`, `Leak` | what `memfit.watch` saw: how memory grew, and what makes it grow |
 | `Lengths`, `LengthBin`, `LengthCut`, `Padding` | how long sequences are, and what padding them costs |
 
 In a file, a record carries its name and the version of its form: `{"memfit": "Budget", "version":
@@ -27,6 +28,7 @@ newer one wrote; a missing or malformed field is an error that names it.
 from memfit.records.base import RECORD_VERSION, Record
 from memfit.records.counted import LengthBin, LengthCut, Lengths, Padding
 from memfit.records.estimated import Estimate, EstimatedPart, Source
+from memfit.records.guarded import Growth, Leak, Watched
 from memfit.records.measured import (
     Budget,
     DeviceFacts,
@@ -52,7 +54,9 @@ __all__ = [
     "Estimate",
     "EstimatedPart",
     "Facts",
+    "Growth",
     "Incident",
+    "Leak",
     "LengthBin",
     "LengthCut",
     "Lengths",
@@ -70,4 +74,5 @@ __all__ = [
     "Run",
     "Setting",
     "Source",
+    "Watched",
 ]
