@@ -207,11 +207,11 @@ import numpy as np
 import tensorflow as tf
 
 def examples():
-    for index in range(250):
+    for index in range(450):
         time.sleep(0.01)  # A slow disk.
-        yield np.full((64, 1024), index, "float32")
+        yield np.full((32, 1024), index, "float32")
 
-spec = tf.TensorSpec((64, 1024), tf.float32)
+spec = tf.TensorSpec((32, 1024), tf.float32)
 data = tf.data.Dataset.from_generator(examples, output_signature=spec)
 data = data.shuffle(1_000_000)  # HERE
 for x in data.take(2):

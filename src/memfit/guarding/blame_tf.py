@@ -6,6 +6,7 @@ objects, and, when all of those are ruled out, what is not Python.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -93,7 +94,7 @@ def blame_heap(
     num_steps = max(1.0, second.step - first.step)
     growing = [each for each in growths if each.is_growing and each.room is not None]
     leaks = list(_kept(first, second, growing, num_steps, evidence))
-    if _is_explained([*known, *leaks], growing):
+    if _is_explained([*known, *leaks], growing) or _are_buffers_filling(first, second, growing, num_steps):
         return leaks
     if not evidence.is_running:
         return leaks + list(_shapes(max(growing, key=lambda each: each.slope), evidence))
@@ -114,7 +115,7 @@ def _kept(
     per_epoch = evidence.steps_per_epoch
     named: set[Named] = set()
     for holder, change in grown(first, second, least_bytes)[:NUM_SUSPECTS]:
-        name = name_of(holder)
+        name = None if _is_bounded(holder, growing) else name_of(holder)
         if name is None or name in named:
             continue
         named.add(name)
@@ -129,6 +130,20 @@ def _kept(
             per_epoch=None if per_epoch is None else change.num / num_steps * per_epoch,
             unit=evidence.unit,
         )
+
+
+def _are_buffers_filling(first: Census, second: Census, growing: list[Growth], num_steps: float) -> bool:
+    """Whether what grows will end by itself."""
+    least_bytes = MOST_SHARE * num_steps * max(each.slope for each in growing)
+    return any(_is_bounded(holder, growing) for holder, _ in grown(first, second, least_bytes)[:NUM_SUSPECTS])
+
+
+def _is_bounded(holder: Any, growing: list[Growth]) -> bool:
+    """Whether a container is filling up to a length of its own, and will fit."""
+    if not isinstance(holder, deque) or holder.maxlen is None:
+        return False
+    whole_bytes = weigh(holder).num_bytes * holder.maxlen / max(1, len(holder))
+    return whole_bytes <= min(each.room or 0 for each in growing)
 
 
 # Traces, models, pipelines that are built again and again

@@ -32,9 +32,9 @@ from memfit.records import Growth, Leak, Watched
 
 READING_SHARE: Final = 0.004  # Of the time, for readings; the rest of the per cent is for looking at them.
 FREE_READINGS: Final = 64  # At every step, so that short programs are watched, too.
-FIRST_LOOK: Final = 14  # Readings.
+FIRST_LOOK: Final = 20  # Readings.
 LOOKS_APART: Final = 1.25  # Each look at the series comes after so many times the readings of the one before.
-READINGS_BETWEEN: Final = 10  # Two counts of the heap.
+READINGS_BETWEEN: Final = 12  # Two counts of the heap.
 WALK_SHARE: Final = 0.01
 FREE_WALKS_SECONDS: Final = 3.0  # Of this thread's own time.
 MAX_KEYS: Final = 8

@@ -116,7 +116,7 @@ def _function_call(listener: Listener, calls: _Calls) -> Wrapper:
     def wrap(original: Method) -> Method:
         @wraps(original)
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if calls.functions:  # Called while another one runs or is traced.
+            if calls.functions or not tf.executing_eagerly():  # Inside another one, or of TensorFlow 1.
                 return original(self, *args, **kwargs)
             num_traces = calls.num_traces
             calls.functions.append(self)

@@ -21,7 +21,7 @@ MIN_POINTS: Final = 8
 CONFIDENCE: Final = 0.99
 WARM_UP_SHARE: Final = 0.2
 MIN_SIGNAL: Final = 4.0  # Growth over the spread around the line.
-LAST_SHARE: Final = 0.4  # Of the slope, that the last third must still have.
+LAST_SHARE: Final = 0.5  # Of the slope, that the last third must still have.
 MIN_RISES: Final = 4  # A leak rises again and again; a jump or two is something that was set up.
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from memfit.errors import UsageError
+from memfit.errors import MemfitWarning, SetupError, UsageError
 from memfit.measuring import importing
 from memfit.records import Leak, Watched
 
@@ -119,8 +120,12 @@ class Watcher:
 
     def _look(self, stop: threading.Event) -> None:
         """Waits for TensorFlow, and counts seconds for programs without steps."""
-        while not stop.wait(LOOK_SECONDS) and not self.attach():
-            pass
+        try:
+            while not stop.wait(LOOK_SECONDS) and not self.attach():
+                pass
+        except SetupError as fault:
+            warnings.warn(str(fault), MemfitWarning, stacklevel=1)
+            return
         while not stop.wait(self._seconds):
             if self._engine is not None:
                 self._engine.on_second(self._seconds)
