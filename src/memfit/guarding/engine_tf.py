@@ -86,9 +86,13 @@ class Engine:
             self._is_on = False
             self._listening.close()
             if self._meters is not None:
-                gc.collect()
-                self._read(self._step + 1)  # What is gone with the end was no leak.
+                self._read(self._last_step())  # What is gone with the end was no leak.
                 self._look_safely(is_last=True)
+
+    def _last_step(self) -> float:
+        key = self._clock.current
+        num_steps = self._clock.steps[key] if key is not None and key[0] != "second" else 0
+        return max(self._step + 1, num_steps)
 
     # What is heard
 

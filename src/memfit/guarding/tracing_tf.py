@@ -33,6 +33,7 @@ class Tracer:
         self.origins = Origins()
         self._clock = clock
         self._counts: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._codes: WeakKeyDictionary[Any, CodeType | None] = WeakKeyDictionary()
 
     def num_ticks(self) -> int:
         """How much has happened since the beginning."""
@@ -40,7 +41,9 @@ class Tracer:
 
     def name_of(self, function: Any) -> CodeType | None:
         """What stands for a function, and for all others that are made at the same place."""
-        return code_of(function.python_function)
+        if function not in self._codes:
+            self._codes[function] = code_of(function.python_function)
+        return self._codes[function]
 
     def note_call(self, function: Any, args: Any, kwargs: Any) -> None:
         """A function was traced for these arguments."""

@@ -14,7 +14,8 @@ class Growth(Record):
     Attributes:
         series: What was read: `"CPU:0"` or another device, `"host"`, `"traces"`, `"graphs"`, `"gradients"`,
             `"python"`.
-        slope: The growth per step: bytes for devices and the host, a number for the rest.
+        slope: The growth per step: bytes for devices and the host, a number for the rest; 0 where it is too
+            small to speak of.
         low: The lower end of the slope's interval, 99% on one side.
         high: The upper end.
         confidence: How sure it is that the series rises at all, from 0 to 1.
