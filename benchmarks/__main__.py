@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import data, depth, estimate, fit, meter, plan, rnn
+from benchmarks import data, depth, estimate, fit, meter, plan, rnn, watch
 
 TARGETS = {
     "data": data.main,
@@ -14,6 +14,7 @@ TARGETS = {
     "meter": meter.main,
     "plan": plan.main,
     "rnn": rnn.main,
+    "watch": watch.main,
 }
 
 

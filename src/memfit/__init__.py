@@ -29,6 +29,8 @@ if TYPE_CHECKING:
         UsageError,
     )
     from memfit.estimating.estimate_tf import estimate
+    from memfit.guarding.release_tf import release
+    from memfit.guarding.watch import watch
     from memfit.measuring.reading import read_memory, reset_peak
     from memfit.measuring.setup import setup
     from memfit.measuring.trial import measure
@@ -42,7 +44,9 @@ if TYPE_CHECKING:
         Estimate,
         EstimatedPart,
         Facts,
+        Growth,
         Incident,
+        Leak,
         Lengths,
         Measurement,
         Meter,
@@ -54,6 +58,7 @@ if TYPE_CHECKING:
         Run,
         Session,
         Source,
+        Watched,
     )
     from memfit.rnn.dynamic_tf import dynamic_rnn
     from memfit.rnn.everywhere_tf import checkpoint_time_everywhere
@@ -75,7 +80,9 @@ __all__ = [
     "Estimate",
     "EstimatedPart",
     "Facts",
+    "Growth",
     "Incident",
+    "Leak",
     "Lengths",
     "LossError",
     "Measurement",
@@ -98,6 +105,7 @@ __all__ = [
     "TrialError",
     "UnitError",
     "UsageError",
+    "Watched",
     "applied",
     "batch_by_length",
     "budget",
@@ -111,10 +119,12 @@ __all__ = [
     "measure",
     "plan",
     "read_memory",
+    "release",
     "reset_peak",
     "setup",
     "stream",
     "train_step",
+    "watch",
 ]
 
 _HOMES = {
@@ -132,10 +142,12 @@ _HOMES = {
     "measure": "memfit.measuring.trial",
     "plan": "memfit.planning.plan_tf",
     "read_memory": "memfit.measuring.reading",
+    "release": "memfit.guarding.release_tf",
     "reset_peak": "memfit.measuring.reading",
     "setup": "memfit.measuring.setup",
     "stream": "memfit.streaming.stream_tf",
     "train_step": "memfit.training.stepping_tf",
+    "watch": "memfit.guarding.watch",
 }
 
 

@@ -113,7 +113,9 @@ def test_the_public_names() -> None:
         "Estimate",
         "EstimatedPart",
         "Facts",
+        "Growth",
         "Incident",
+        "Leak",
         "Lengths",
         "LossError",
         "Measurement",
@@ -136,6 +138,7 @@ def test_the_public_names() -> None:
         "TrialError",
         "UnitError",
         "UsageError",
+        "Watched",
         "applied",
         "batch_by_length",
         "budget",
@@ -149,10 +152,12 @@ def test_the_public_names() -> None:
         "measure",
         "plan",
         "read_memory",
+        "release",
         "reset_peak",
         "setup",
         "stream",
         "train_step",
+        "watch",
     ]
     for name in memfit.__all__:
         public = getattr(memfit, name)

@@ -17,9 +17,11 @@ from memfit.records import (
     Estimate,
     EstimatedPart,
     Facts,
+    Growth,
     Held,
     HostReading,
     Incident,
+    Leak,
     LengthBin,
     LengthCut,
     Lengths,
@@ -36,6 +38,7 @@ from memfit.records import (
     Run,
     Session,
     Source,
+    Watched,
     WayOut,
 )
 from memfit.report.terminal import render, summarise
@@ -178,6 +181,51 @@ LENGTHS = Lengths(
     notes=("empty sequences, which batches pad to the shortest length: 3.",),
 )
 
+LEAK = Leak(
+    kind="kept",
+    name="losses",
+    file="train.py",
+    line=42,
+    num=1_203,
+    num_bytes=1_288_490_188,
+    growth=4.0,
+    growth_per_epoch=400.0,
+    sentence="`losses` in train.py:42 holds 1,203 tensors, 1.20 GiB, +400 an epoch.",
+    fix="Keep numbers instead: float(loss).",
+)
+FLAT = Growth(
+    series="host",
+    slope=12.0,
+    low=-5.0,
+    high=40.0,
+    confidence=0.6,
+    is_growing=False,
+    num_readings=180,
+    last=800 * MIB,
+    room=4 * GIB,
+)
+RISING = Growth(
+    series="CPU:0",
+    slope=4.0 * MIB,
+    low=3.9 * MIB,
+    high=4.1 * MIB,
+    confidence=0.9999,
+    is_growing=True,
+    num_readings=180,
+    last=1_300 * MIB,
+    room=9_200 * MIB,
+)
+WATCHED = Watched(
+    num_steps=1_203,
+    num_epochs=3,
+    num_readings=240,
+    unit="step",
+    seconds=0.35,
+    growths=(RISING, FLAT),
+    leaks=(LEAK,),
+    notes=("something that could not be watched.",),
+)
+
 
 AUTOPSY = Autopsy(
     outcome=Outcome.DEVICE_OUT_OF_MEMORY,
@@ -299,6 +347,7 @@ def compare(name: str, text: str) -> None:
         ("autopsy_killed", KILLED),
         ("autopsy_survived", SURVIVED),
         ("session", SESSION),
+        ("watched", WATCHED),
     ],
 )
 def test_records(name: str, record: Record) -> None:

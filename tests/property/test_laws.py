@@ -16,9 +16,11 @@ from memfit.records import (
     DeviceReading,
     Estimate,
     EstimatedPart,
+    Growth,
     Held,
     HostReading,
     Incident,
+    Leak,
     LengthBin,
     LengthCut,
     Lengths,
@@ -36,6 +38,7 @@ from memfit.records import (
     Run,
     Session,
     Source,
+    Watched,
     WayOut,
 )
 from memfit.units import format_bytes, parse_bytes
@@ -149,7 +152,46 @@ lengths_records = st.builds(
 )
 
 
-@given(readings | budgets | requests | runs | lengths_records)
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+growths = st.builds(
+    Growth,
+    series=texts,
+    slope=numbers,
+    low=numbers,
+    high=numbers,
+    confidence=numbers,
+    is_growing=st.booleans(),
+    num_readings=counts,
+    last=counts,
+    room=st.none() | counts,
+)
+leaks = st.builds(
+    Leak,
+    kind=texts,
+    name=texts,
+    file=st.none() | texts,
+    line=st.none() | counts,
+    num=counts,
+    num_bytes=st.none() | counts,
+    growth=st.none() | numbers,
+    growth_per_epoch=st.none() | numbers,
+    sentence=texts,
+    fix=texts,
+)
+watched = st.builds(
+    Watched,
+    num_steps=counts,
+    num_epochs=counts,
+    num_readings=counts,
+    unit=texts,
+    seconds=numbers,
+    growths=st.lists(growths, max_size=2).map(tuple),
+    leaks=st.lists(leaks, max_size=2).map(tuple),
+    notes=st.lists(texts, max_size=2).map(tuple),
+)
+
+
+@given(readings | budgets | requests | runs | lengths_records | watched)
 def test_every_record_survives_json(record: Record) -> None:
     assert Record.from_json(record.to_json()) == record
 

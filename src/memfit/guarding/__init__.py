@@ -1,1 +1,1 @@
-"""What goes wrong: why memory ran out, and what would help. It decides; it never acts."""
+"""What goes wrong: what makes memory grow, why it ran out, and what would help."""

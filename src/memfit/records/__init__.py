@@ -20,6 +20,7 @@ matters, who said so. It decides nothing itself.
 | `Autopsy`, `Held`, `WayOut`, `Neighbour` | why memory ran out, what was alive, and the ways out |
 | `Moment`, `HostReading`, `Inventory` | what a script was doing, what its meters said, what it held |
 | `Session` | what `memfit run` saw of a script: measurement, runs, autopsy, host memory over time |
+| `Watched`, `Growth`, `Leak` | what `memfit.watch` saw: how memory grew, and what makes it grow |
 | `Lengths`, `LengthBin`, `LengthCut`, `Padding` | how long sequences are, and what padding them costs |
 
 In a file, a record carries its name and the version of its form: `{"memfit": "Budget", "version":
@@ -40,6 +41,7 @@ from memfit.records.autopsied import (
 from memfit.records.base import RECORD_VERSION, Record
 from memfit.records.counted import LengthBin, LengthCut, Lengths, Padding
 from memfit.records.estimated import Estimate, EstimatedPart, Source
+from memfit.records.guarded import Growth, Leak, Watched
 from memfit.records.measured import (
     Budget,
     DeviceFacts,
@@ -75,11 +77,13 @@ __all__ = [
     "Estimate",
     "EstimatedPart",
     "Facts",
+    "Growth",
     "Held",
     "HostReading",
     "Incident",
     "InputPart",
     "Inventory",
+    "Leak",
     "LengthBin",
     "LengthCut",
     "Lengths",
@@ -100,5 +104,6 @@ __all__ = [
     "Session",
     "Setting",
     "Source",
+    "Watched",
     "WayOut",
 ]

@@ -17,7 +17,9 @@ from memfit.records import (
     Estimate,
     EstimatedPart,
     Facts,
+    Growth,
     Held,
+    Leak,
     Lengths,
     Measurement,
     Meter,
@@ -26,6 +28,7 @@ from memfit.records import (
     Record,
     Run,
     Session,
+    Watched,
     WayOut,
 )
 from memfit.units import format_bytes, format_seconds
@@ -156,6 +159,37 @@ def _(run: Run) -> RenderableType:
     rows += [(name, f"{values[0]:.4g} to {values[-1]:.4g}") for name, values in _curves(run) if values]
     rows += [(f"step {each.step}", f"{each.what} {each.action}") for each in run.incidents]
     return _table(rows)
+
+
+@render.register
+def _(leak: Leak) -> RenderableType:
+    place = "" if leak.file is None else f", {leak.file}:{leak.line}"
+    rows = [("leak", f"{leak.name or leak.kind}{place}"), ("what", leak.sentence), ("fix", leak.fix)]
+    return _table(rows)
+
+
+@render.register
+def _(watched: Watched) -> RenderableType:
+    rows = [
+        ("steps", f"{watched.num_steps:,}, {watched.num_epochs:,} epochs"),
+        ("readings", f"{watched.num_readings:,}, {format_seconds(watched.seconds)} in all"),
+        *((f"{each.series}", _growth(each, watched.unit)) for each in watched.growths),
+        ("leaks", f"{len(watched.leaks)}" if watched.leaks else "none"),
+        *(("note", note) for note in watched.notes),
+    ]
+    leaks = (part for leak in watched.leaks for part in (Text(), render(leak)))
+    return Group(_table(rows), *leaks)
+
+
+def _growth(growth: Growth, unit: str) -> str:
+    is_bytes = growth.room is not None
+    last = _bytes(growth.last) if is_bytes else f"{growth.last:,}"
+    if not growth.is_growing:
+        return f"{last}, does not keep growing"
+    slope = _bytes(round(growth.slope)) if is_bytes else f"{growth.slope:,.2g}"
+    left = growth.num_left()
+    end = "" if left is None else f", full in about {left:,} {unit}s"
+    return f"{last}, +{slope} a {unit} ({growth.confidence:.1%} sure){end}"
 
 
 @render.register

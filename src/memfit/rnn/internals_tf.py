@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import keras
@@ -24,6 +25,10 @@ from memfit.measuring.versions_tf import check_expectations, takes
 
 GRADIENT_NAME = "_gradient_op_type"
 KEPT_GRADIENTS = "_memfit_gradients"
+GRADIENT_PREFIX = "CustomGradient-"
+# Names inside `tensorflow.python.ops.custom_gradient`, of the closures that the registry holds.
+GRADIENT_INNER, GRADIENT_RESULT = "tape_grad_fn", "result"
+EagerTensor = tf.__internal__.EagerTensor
 
 
 def check_versions() -> None:
@@ -96,21 +101,84 @@ def with_gradient(function: Callable[..., Any], *arguments: tf.Tensor) -> Any:
     """
     results = tf.custom_gradient(function)(*arguments)
     operation = results[0].op
-    name = operation.get_attr(GRADIENT_NAME).decode()
-    registry = framework_ops.gradient_registry._registry
-    gradient = registry[name]["type"]
-    reference = weakref.ref(gradient)
-    graph = operation.graph
-    setattr(graph, KEPT_GRADIENTS, [*getattr(graph, KEPT_GRADIENTS, ()), gradient])
+    _tie(operation.get_attr(GRADIENT_NAME).decode(), operation.graph)
+    return results
 
-    def look_up(operation: Any, *upstream: Any) -> Any:
-        found = reference()
+
+class TiedGradient:
+    """Stands in TensorFlow's registry for a gradient that its graph keeps alive.
+
+    Args:
+        gradient: The gradient's closure.
+    """
+
+    __slots__ = ("_reference",)
+
+    def __init__(self, gradient: Callable[..., Any]) -> None:
+        self._reference = weakref.ref(gradient)
+
+    def __call__(self, operation: Any, *upstream: Any) -> Any:
+        """The gradient of an operation."""
+        found = self._reference()
         assert found is not None, "an operation outlived the graph that it is in"
         return found(operation, *upstream)
 
-    registry[name]["type"] = look_up
+
+def _tie(name: str, graph: Any) -> None:
+    """Ties the life of one gradient in the registry to its graph."""
+    registry = framework_ops.gradient_registry._registry
+    gradient = registry[name]["type"]
+    setattr(graph, KEPT_GRADIENTS, [*getattr(graph, KEPT_GRADIENTS, ()), gradient])
+    registry[name]["type"] = TiedGradient(gradient)
     weakref.finalize(graph, registry.pop, name, None)
-    return results
+
+
+def tie_gradients() -> int:
+    """Ties the closures of all custom gradients that TensorFlow keeps for ever to their graphs.
+
+    A graph that is alive keeps its gradients, differentiated or not; one that only the registry kept goes
+    with the next garbage collection, and so do the model and the optimizer that its closures hold.
+
+    Returns:
+        How many there were that were not tied yet.
+    """
+    registry = framework_ops.gradient_registry._registry
+    graphs = {name: _graph_of(registry[name]["type"]) for name in loose_gradients()}
+    for name, graph in graphs.items():
+        if graph is not None:
+            _tie(name, graph)
+    return sum(graph is not None for graph in graphs.values())
+
+
+def loose_gradients() -> list[str]:
+    """The names of all custom gradients that TensorFlow keeps for ever."""
+    registry = framework_ops.gradient_registry._registry
+    return [
+        name
+        for name in list(registry)
+        if name.startswith(GRADIENT_PREFIX) and not isinstance(registry[name]["type"], TiedGradient)
+    ]
+
+
+def num_gradients() -> int:
+    """How many gradients TensorFlow's registry holds."""
+    return len(framework_ops.gradient_registry._registry)
+
+
+def _graph_of(gradient: Any) -> Any:
+    """The graph whose operation a custom gradient belongs to, or `None` if it is of another make."""
+    inner = _free_variable(gradient, GRADIENT_INNER)
+    results = tf.nest.flatten(_free_variable(inner, GRADIENT_RESULT), expand_composites=True)
+    symbolic = (each for each in results if isinstance(each, tf.Tensor) and not isinstance(each, EagerTensor))
+    return next((each.graph for each in symbolic), None)
+
+
+def _free_variable(function: Any, name: str) -> Any:
+    """What a closure knows by a name, or `None`."""
+    if not isinstance(function, FunctionType) or name not in function.__code__.co_freevars:
+        return None
+    assert function.__closure__ is not None
+    return function.__closure__[function.__code__.co_freevars.index(name)].cell_contents
 
 
 def dropout_cells(cell: Any) -> list[Any]:

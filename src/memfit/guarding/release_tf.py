@@ -1,0 +1,66 @@
+"""`memfit.release`: the memory of models that nobody uses any more, which TensorFlow would keep for ever."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import keras
+
+from memfit.errors import UsageError
+from memfit.guarding import internals_tf as internals
+from memfit.measuring import device_tf
+from memfit.rnn import internals_tf as gradients
+
+FUNCTIONS = ("train_function", "test_function", "predict_function")
+
+
+def release(*models: Any) -> int:
+    """Frees what dead models still hold, and the traced functions of the models given.
+
+    A model that was trained stays in memory for ever, with its weights and its optimizer's slots: TensorFlow
+    keeps the gradients of its training function in a list that nothing is ever taken out of. `del model`,
+    `keras.utils.clear_session()` and `gc.collect()` do not help. This does. Nothing that is still in use is
+    touched: functions that were traced but not yet differentiated keep their gradients.
+
+    Args:
+        *models: Models that stay alive, but whose functions for training, evaluation and prediction may go;
+            Keras makes them again when they are needed. None are needed for models that are dead.
+
+    Returns:
+        Bytes of device memory that came free, on all devices together.
+
+    Raises:
+        UsageError: If something other than a Keras model was given.
+
+    Example:
+    ```python
+    for fold in range(10):
+        model = make_model()
+        model.fit(*training_data(fold))
+        scores.append(model.evaluate(*test_data(fold)))
+        del model
+        memfit.release()
+    ```
+    """
+    internals.check_versions()
+    gradients.check_versions()
+    for model in models:
+        if not isinstance(model, keras.Model):
+            raise UsageError(
+                f"memfit.release() takes Keras models, or nothing at all. Received: {model!r} "
+                f"(a {type(model).__name__})."
+            )
+        for name in FUNCTIONS:
+            setattr(model, name, None)
+    before = _held_bytes()
+    gradients.tie_gradients()
+    # Twice: what the first one frees may have been the last to hold what only the second can see.
+    gc.collect()
+    gc.collect()
+    internals.forget_kernels()
+    return max(0, before - _held_bytes())
+
+
+def _held_bytes() -> int:
+    return sum(each.current_bytes for each in device_tf.read_figures())
