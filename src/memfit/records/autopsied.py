@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from memfit.records.base import Record
 from memfit.records.estimated import Source
+from memfit.records.guarded import Watched
 from memfit.records.measured import Measurement, Outcome, Request
 from memfit.records.trained import Run
 
@@ -175,6 +176,7 @@ class Session(Record):
         measurement: What it took, and how it ended; of the last attempt, if it was started more than once.
         runs: What memfit did in the place of `model.fit`, one record a call.
         autopsy: Why memory ran out, or `None` where it did not.
+        watched: How its memory grew, and what made it; `None` where Keras and TensorFlow were not there.
         host_readings: Host memory over time.
         restarts: Why and how it was started again, a sentence each.
         notes: What memfit did, and what it could not do or watch, a sentence each.
@@ -183,6 +185,7 @@ class Session(Record):
     measurement: Measurement
     runs: tuple[Run, ...] = ()
     autopsy: Autopsy | None = None
+    watched: Watched | None = None
     host_readings: tuple[HostReading, ...] = ()
     restarts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

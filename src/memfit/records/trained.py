@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from memfit.records.base import Record
+from memfit.records.guarded import Leak
 from memfit.records.measured import Outcome, Request
 from memfit.records.planned import Plan
 
@@ -59,6 +60,7 @@ class Run(Record):
         peak_bytes: The peak of the fullest device in each epoch; `None` where no true meter tells.
         incidents: What went wrong, in order.
         plan_changes: Which plans followed the first, in order.
+        leaks: What made memory grow, the largest first.
         history: Keras's `History`; in a file, its dict.
     """
 
@@ -70,6 +72,7 @@ class Run(Record):
     peak_bytes: tuple[int | None, ...] = ()
     incidents: tuple[Incident, ...] = ()
     plan_changes: tuple[PlanChange, ...] = ()
+    leaks: tuple[Leak, ...] = ()
     history: Any = None
 
     def to_dict(self) -> dict[str, Any]:

@@ -158,6 +158,7 @@ def _(run: Run) -> RenderableType:
     ]
     rows += [(name, f"{values[0]:.4g} to {values[-1]:.4g}") for name, values in _curves(run) if values]
     rows += [(f"step {each.step}", f"{each.what} {each.action}") for each in run.incidents]
+    rows += [("leak", str(leak)) for leak in run.leaks]
     return _table(rows)
 
 
@@ -290,6 +291,8 @@ def _(session: Session) -> RenderableType:
         parts.append(_table(rows))
     for number, run in enumerate(session.runs, 1):
         parts += [Text(), Text(f"model.fit, call {number}", style="bold"), render(run)]
+    if session.watched is not None and session.watched.leaks:
+        parts += [Text(), render(session.watched)]
     if session.autopsy is not None:
         parts += [Text(), render(session.autopsy)]
     return Group(*parts)

@@ -57,6 +57,8 @@ class Companion:
         for note in told["notes"]:
             print(f"memfit: {note}", file=sys.stderr, flush=True)
         if self._routing is not None:
+            watched = self._routing.end_watch()
+            told["watched"] = None if watched is None else watched.to_dict()
             told["runs"] = [run.to_dict() for run in self._routing.runs]
             told["notes"] += self._routing.notes
             if error is not None and (oom.is_device_oom(error) or oom.is_host_oom(error) or _is_ours(error)):

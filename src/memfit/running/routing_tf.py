@@ -21,13 +21,14 @@ from typing import Any, Final
 import keras
 import tensorflow as tf
 
-from memfit.errors import BudgetError, MemfitWarning, ResumeError, UsageError
+from memfit.errors import BudgetError, MemfitWarning, ResumeError, SetupError, UsageError
 from memfit.guarding.first_epoch import VALIDATION
 from memfit.guarding.inventory_tf import take_inventory
 from memfit.guarding.story import StoryFile
 from memfit.guarding.telling_tf import Storyteller, Telling
+from memfit.guarding.watch import watch
 from memfit.measuring.oom import is_device_oom, read_error
-from memfit.records import Inventory, Plan, Request, Run
+from memfit.records import Inventory, Plan, Request, Run, Watched
 from memfit.rnn.everywhere_tf import checkpoint_time_everywhere
 from memfit.rnn.layer_tf import Handle
 from memfit.running.settings import Settings
@@ -66,6 +67,8 @@ class Routing:
         self._cuts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._batch_size: int | None = None
         self._engine: Handle | None = None
+        self._watcher = watch(budget=settings.budget_bytes)
+        self._is_watching = False
         self._num_fits = 0
         self._num_models = 0
         self._num_without = 0
@@ -75,7 +78,7 @@ class Routing:
         if keras.backend.backend() != "tensorflow":
             self._say(f"Keras runs on {keras.backend.backend()}, not on TensorFlow: it was measured only.")
             return
-        self._enter_watch()
+        self._begin_watch()
         if not self._settings.is_observed:
             self._engine = checkpoint_time_everywhere()
         for name, routed in (("fit", self._fit), ("evaluate", self._evaluate), ("predict", self._predict)):
@@ -93,8 +96,21 @@ class Routing:
         """What the process holds now."""
         return take_inventory(batch_size=self._batch_size)
 
-    def _enter_watch(self) -> None:
-        """THE SEAM: where leaks are watched for under `memfit run`; enter `memfit.watch()` here."""
+    def _begin_watch(self) -> None:
+        try:
+            self._watcher.__enter__()
+        except SetupError as fault:
+            self._say(f"Leaks are not watched for: {fault}")
+        else:
+            self._is_watching = True
+
+    def end_watch(self) -> Watched | None:
+        """Stops watching for leaks: what was seen, or `None` if nothing was."""
+        if not self._is_watching:
+            return None
+        self._is_watching = False
+        self._watcher.__exit__()
+        return self._watcher.result()
 
     # Training
 
@@ -127,7 +143,7 @@ class Routing:
     def _fit_by_memfit(self, model: Any, x: Any, y: Any, arguments: dict[str, Any]) -> Run:
         settings = self._settings
         tell = _tell if arguments.get("verbose", "auto") not in (0, "0") else None
-        manner = Manner(is_nan_watched=False, is_plan_new=settings.is_restarted, tell=tell)
+        manner = Manner(is_nan_watched=False, is_plan_new=settings.is_restarted, is_watched=False, tell=tell)
 
         def fit(resume: str | None, plan: Plan | None) -> Run:
             return fit_as(

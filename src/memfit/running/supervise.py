@@ -16,7 +16,7 @@ from memfit.guarding.autopsy import Evidence, needs_autopsy, perform
 from memfit.guarding.story import INVENTORY_NAME, STORY_NAME, read_story
 from memfit.measuring.attending import Attended, attend
 from memfit.measuring.script import Script
-from memfit.records import Autopsy, Inventory, Neighbour, Run, Session
+from memfit.records import Autopsy, Inventory, Neighbour, Run, Session, Watched
 from memfit.running.companion import Companion
 from memfit.running.settings import Settings, tighten
 
@@ -75,6 +75,7 @@ def _attempt(script: Script, settings: Settings) -> tuple[Session, bool]:
         measurement=measurement,
         runs=runs,
         autopsy=_autopsy(seen, settings, told, runs) if needs_autopsy(measurement) else None,
+        watched=None if told.get("watched") is None else Watched.from_dict(told["watched"]),
         host_readings=attended.host_readings,
         notes=tuple(told.get("notes", ())),
     )

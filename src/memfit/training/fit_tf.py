@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Generator, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ import tensorflow as tf
 
 from memfit.budgeting.budget import budget as find_budget
 from memfit.errors import MemfitWarning, UsageError
+from memfit.guarding.watch import watch as guard
 from memfit.records import Outcome, Plan, Run
 from memfit.splitting import internals_tf as internals
 from memfit.splitting.checking_tf import why_not_evaluate, why_not_train
@@ -35,11 +37,13 @@ class Manner:
     Attributes:
         is_nan_watched: Whether a loss that is not a number is an error.
         is_plan_new: Whether a run that goes on takes the plan that was made now, not the one that held last.
+        is_watched: Whether leaks are watched for; not where something larger is watched already.
         tell: Called with the stages of planning; `None` prints them where Keras prints its progress.
     """
 
     is_nan_watched: bool = True
     is_plan_new: bool = False
+    is_watched: bool = True
     tell: Callable[[str], None] | None = None
 
 
@@ -137,13 +141,14 @@ def fit_as(
             x = x.adapter(arguments)
         return model.fit(x, y, callbacks=callbacks, **arguments)
 
-    with driver:
+    watcher = guard(budget=budget)
+    with driver, watcher if manner.is_watched else nullcontext():
         if resume is None:
             history = drive(x, y, arguments, _joined(callbacks, watch))
         else:
             given = {**arguments, "callbacks": callbacks}
             history = resumable_fit(model, drive, x, y, resume, given, watch=watch)
-    return driver.journal.close(driver.course.plan, Outcome.OK, history)
+    return driver.journal.close(driver.course.plan, Outcome.OK, history, leaks=watcher.leaks)
 
 
 def _soft_line(budget: str | int | None, plan: Plan) -> int | None:

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from memfit.records import Incident, Outcome, Plan, PlanChange, Request, Run
+from memfit.records import Incident, Leak, Outcome, Plan, PlanChange, Request, Run
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,7 +66,9 @@ class Journal:
         self.plan_changes = list(run.plan_changes)
         self.started_seconds = time.perf_counter() - run.seconds
 
-    def close(self, plan: Plan, outcome: Outcome, history: Any = None) -> Run:
+    def close(
+        self, plan: Plan, outcome: Outcome, history: Any = None, *, leaks: tuple[Leak, ...] = ()
+    ) -> Run:
         """The record of the run."""
         return Run(
             plan=plan,
@@ -77,5 +79,6 @@ class Journal:
             peak_bytes=tuple(self.peak_bytes),
             incidents=tuple(self.incidents),
             plan_changes=tuple(self.plan_changes),
+            leaks=leaks,
             history=history,
         )
