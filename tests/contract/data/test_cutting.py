@@ -251,10 +251,11 @@ def test_a_plan_may_cut_gradients() -> None:
     assert found is not None
     assert found.gradient_window == 100
     assert found.rehearsed_bytes is not None
-    budget = found.rehearsed_bytes + 2**20  # Without room for what steps were seen to take more.
+    budget = int(0.8 * found.rehearsed_bytes)
     tight = plan_windows(find_subject(model), describe(model, (x, y)), 8, budget_bytes=budget, tell=None)
     assert tight is not None
-    assert tight.gradient_window in (50, 25)
+    assert tight.gradient_window is not None
+    assert tight.gradient_window < found.gradient_window
     plan = replace(tight, allow=("truncate_gradients",))
     assert "gradients cut every" in str(plan)
     memfit.fit(model, x, y, batch_size=8, plan=plan, verbose=0)
