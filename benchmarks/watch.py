@@ -20,7 +20,7 @@ import memfit
 from benchmarks.fit import fresh, make_data, make_model
 from memfit.guarding.slopes import trend
 
-NUM_REPEATS, NUM_STEPS, BATCH, LENGTH = 9, 300, 32, 20
+NUM_REPEATS, NUM_STEPS, BATCH, LENGTH = 9, 1000, 32, 20
 NUM_MODELS, NUM_MODELS_READ = 1000, 100
 KIBIBYTE = 2**10
 
@@ -54,7 +54,7 @@ def _loop(model: Any) -> Callable[[], None]:
 
 
 def measure_cost() -> dict[str, dict[str, float]]:
-    """The least seconds of 300 steps, plain and watched in turn, and what watching said about itself."""
+    """The least seconds of so many steps, plain and watched in turn, and what watching said about itself."""
     found: dict[str, dict[str, float]] = {}
     for name, make in (("model.fit", _fit), ("own loop", _loop)):
         run = make(make_model(32))

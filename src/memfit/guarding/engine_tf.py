@@ -30,7 +30,7 @@ from memfit.guarding.tracing_tf import Tracer, user_caller
 from memfit.measuring import device_tf
 from memfit.records import Growth, Leak, Watched
 
-READING_SHARE: Final = 0.004  # Of the time, for readings; the rest of the per cent is for looking at them.
+READING_SHARE: Final = 0.004  # Of the time, for readings and for looking at them.
 FREE_READINGS: Final = 64  # At every step, so that short programs are watched, too.
 FIRST_LOOK: Final = 20  # Readings.
 LOOKS_APART: Final = 1.25  # Each look at the series comes after so many times the readings of the one before.
@@ -107,16 +107,17 @@ class Engine:
             return
         if self._meters is None:
             self._meters = Meters(self._budget)
-        now = time.perf_counter()
+        start, walked_seconds = time.perf_counter(), self._walk_seconds
         self._read(step)
         if arguments:
             self._evidence.note_shapes(function, arguments)
         if kind == "call":
             self._note_call(function)
-        took = time.perf_counter() - now
-        self._seconds += took
-        self._next_reading = now + took / READING_SHARE
         self._look_if_due()
+        took = time.perf_counter() - start
+        self._seconds += took
+        # Walks over the heap have a share of their own.
+        self._next_reading = start + (took - self._walk_seconds + walked_seconds) / READING_SHARE
 
     def _is_due(self, step: int) -> bool:
         if self._every is not None:
@@ -187,13 +188,11 @@ class Engine:
 
     def _look_safely(self, *, is_last: bool = False) -> None:
         """Looks; a run must never die of being watched."""
-        start = time.perf_counter()
         try:
             self._look(is_last=is_last)
         except Exception as fault:  # noqa: BLE001
             self._faults.append(f"a look at the heap failed, and was left out: {fault!r}.")
             self._first = None
-        self._seconds += time.perf_counter() - start
 
     def _look(self, *, is_last: bool = False) -> None:
         """Judges the series; where one grows, counts the heap, and the second time says who is to blame."""

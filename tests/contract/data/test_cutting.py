@@ -95,10 +95,8 @@ def test_a_plan_cuts_only_if_it_is_allowed_and_says_what_is_lost() -> None:
     model = simple(6000)  # Most is what comes out of it, which no exact strategy makes smaller.
     whole = memfit.plan(model, (x, y), batch_size=1, budget="1GiB", allow=("truncate", "truncate_gradients"))
     assert whole.max_length is whole.gradient_window is None  # What fits is not cut.
-    with pytest.raises(memfit.BudgetError, match="nothing fits") as refused:
-        memfit.plan(model, (x, y), batch_size=1, budget="1MiB")
-    need = str(refused.value).split('budget="')[1].split('"')[0]
-    budget = int(0.75 * memfit.budget(need).device_bytes)
+    assert whole.rehearsed_bytes is not None
+    budget = int(0.7 * whole.rehearsed_bytes)
     advice = r'allow="truncate" would cut sequences to (\d+) steps and lose'
     with pytest.raises(memfit.BudgetError, match=advice):
         memfit.plan(model, (x, y), batch_size=1, budget=budget)
@@ -215,15 +213,14 @@ def test_many_to_one_learns_from_the_last_steps_of_each_sequence() -> None:
 def test_memory_falls_with_the_window() -> None:
     measured = memfit.measure(_peaks)
     assert measured.outcome is memfit.Outcome.OK, measured.output
-    whole, half, eighth = measured.value
-    assert half < 0.7 * whole
-    assert eighth < 0.5 * half
+    whole, eighth = measured.value
+    assert eighth < 0.35 * whole
 
 
 def _peaks() -> list[int]:
     x, y = np.ones((16, 320), "int32"), np.zeros((16, 320), "int32")
     found = []
-    for window in (None, 160, 40):
+    for window in (None, 40):
         model = tagger(32)
         plan = memfit.Plan(gradient_window=window, allow=("truncate_gradients",))
         memfit.fit(model, x, y, batch_size=16, plan=plan, verbose=0)

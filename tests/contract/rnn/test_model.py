@@ -257,7 +257,7 @@ def test_the_registry_of_gradients_does_not_grow() -> None:
     build_train_and_drop()
     gc.collect()
     before = set(ops.gradient_registry.list())
-    for _ in range(10):
+    for _ in range(3):
         build_train_and_drop()
     gc.collect()
     assert set(ops.gradient_registry.list()) - before == set()
