@@ -237,7 +237,7 @@ def _peaks() -> list[int]:
 
 def test_a_plan_may_cut_gradients() -> None:
     x, y = np.ones((8, 200), "int32"), np.zeros((8, 200), "int32")
-    model = simple(100)
+    model = simple(1000)
     found = plan_windows(
         find_subject(model),
         describe(model, (x, y)),
@@ -248,7 +248,7 @@ def test_a_plan_may_cut_gradients() -> None:
     assert found is not None
     assert found.gradient_window == 100
     assert found.rehearsed_bytes is not None
-    budget = int(0.8 * found.rehearsed_bytes)
+    budget = found.rehearsed_bytes  # Without room for what steps were seen to take more.
     tight = plan_windows(find_subject(model), describe(model, (x, y)), 8, budget_bytes=budget, tell=None)
     assert tight is not None
     assert tight.gradient_window is not None
