@@ -22,8 +22,9 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY) ## run the demonstration
 	$(BIN)/memfit demo
 
+# Three at once on two cores: a failed request for memory waits 10 s, and does nothing meanwhile.
 test: $(READY) ## run the tests
-	$(BIN)/python -m pytest --numprocesses 2
+	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal
 
 check: $(READY) ## run the linters and the type checker
 	$(BIN)/ruff format --check .

@@ -14,8 +14,8 @@ from tests.contract import steps
 PAIRS = [(strategy.name, model) for strategy in ALL for model in steps.MODELS_FOR[strategy.name]]
 EXACT = [(name, model) for name, model in PAIRS if name in {each.name for each in ALL if each.is_exact}]
 SETTINGS: dict[str, list[int | None]] = {
-    "micro_batch": [None, 7, steps.LENGTH],
-    "time_checkpoint": [None, 7, steps.LENGTH],
+    "micro_batch": [None, 7],
+    "time_checkpoint": [None, 7],
     "depth_checkpoint": [None, 60],
     "stream_inputs": [None, 2**18],
 }

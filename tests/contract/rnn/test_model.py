@@ -126,9 +126,10 @@ def trained(name: str, segment: int | None, *, run_eagerly: bool = False) -> lis
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("segment", [4, 50, None])
-def test_three_steps_of_fit_give_the_same_weights(name: str, segment: int | None) -> None:
-    assert_close(trained(name, 0), trained(name, segment), 1e-5)
+def test_three_steps_of_fit_give_the_same_weights(name: str) -> None:
+    plain = trained(name, 0)
+    for segment in (4, 50, None):
+        assert_close(plain, trained(name, segment), 1e-5)
 
 
 def test_eager_training_gives_the_same_weights() -> None:
