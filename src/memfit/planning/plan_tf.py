@@ -219,7 +219,7 @@ class _Planner:
         return self._finish(found)
 
     def _search(self) -> tuple[Candidate, Try] | None:
-        """The best of what the strategies propose."""
+        """What the strategies propose, the least work first, until one of them takes whole batches."""
         fixed_bytes = self.bench.resting_bytes + self._gradient_bytes
         proposal = propose(
             self.subject.model,
@@ -229,36 +229,23 @@ class _Planner:
             plain_bytes=self._variants[""].law.peak_bytes(self.batch_size) - fixed_bytes,
         )
         self._notes += proposal.reasons
-        for settings in proposal.plans:
-            if self._is_idle(settings):
-                continue
+        found = None
+        for place, settings in enumerate(proposal.plans):
+            num_measures = _num_measures(settings)
+            if num_measures > 1 and found is not None:
+                continue  # Two ways of computing again, one in the other, are for when nothing else fits.
             try:
-                self._measure(settings, num_measures=_num_measures(settings))
+                self._measure(settings, num_measures=num_measures)
             except MemfitError as fault:  # What a strategy cannot do for this model, it says.
                 self._notes.append(f"Not {settings.in_words()}: {fault}")
                 continue
-            self._rehearse_best()
-        found = self._rehearse_best()
-        if found is not None and found[0].micro_batch is None:
-            chosen, measured = self._plans[found[0].variant.name], list(self._plans.values())
-            self._tighter = tuple(
-                each for each in proposal.plans if each not in measured and _is_tighter(each, chosen)
-            )
-        return found
-
-    def _is_idle(self, settings: Plan) -> bool:
-        """Whether settings cannot be faster than the best so far.
-
-        Two ways of computing again, one in the other, are for when nothing else fits. Whole batches that fit
-        need nothing tighter; but with less to compute again, micro-batches may be faster than they.
-        """
-        if self._best is None:
-            return False
-        chosen = self._best[0]
-        is_whole = chosen.micro_batch is None
-        return _num_measures(settings) > 1 or (
-            is_whole and _is_tighter(settings, self._plans[chosen.variant.name])
-        )
+            found = self._rehearse_best()
+            if found is not None and found[0].micro_batch is None:
+                self._tighter = tuple(
+                    each for each in proposal.plans[place + 1 :] if _is_tighter(each, settings)
+                )
+                return found
+        return self._rehearse_best()
 
     def _measure(self, settings: Plan, *, num_measures: int) -> None:
         """Tries a way to run the model at small batches."""
