@@ -6,6 +6,7 @@ In CSV files a line break inside of quotes is not the end of a row, and a blank 
 from __future__ import annotations
 
 import bisect
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -112,7 +113,7 @@ class _Scan:
             self.index.add(num_rows=1, place=self.place, num_lines=1)
 
 
-class BlockReader:
+class BlockReader(ABC):
     """Rows of a file that is read in blocks, some of which may lie before or after what is asked for.
 
     Args:
@@ -149,12 +150,9 @@ class BlockReader:
             file.seek(self._places[block])
             return file.read(self._places[block + 1] - self._places[block])
 
+    @abstractmethod
     def _read_block(self, block: int, first: int, last: int, into: list[Array]) -> None:
-        into[0][...] = _object_array(self.split(block)[first:last])
-
-    def split(self, block: int) -> list[bytes]:
-        """The rows of a block."""
-        raise NotImplementedError
+        """Puts some rows of a block into arrays, one a leaf."""
 
     def _place(self, row: int) -> float:
         block = min(bisect.bisect_right(self._rows, row) - 1, len(self._rows) - 2)
@@ -163,7 +161,18 @@ class BlockReader:
         return self._places[block] + share * (self._places[block + 1] - self._places[block])
 
 
-class TextRows(BlockReader):
+class BytesReader(BlockReader):
+    """A file whose rows are bytes, all of a block at once."""
+
+    def _read_block(self, block: int, first: int, last: int, into: list[Array]) -> None:
+        into[0][...] = _object_array(self.split(block)[first:last])
+
+    @abstractmethod
+    def split(self, block: int) -> list[bytes]:
+        """The rows of a block."""
+
+
+class TextRows(BytesReader):
     """Lines of text, without what ends them."""
 
     def __init__(self, path: Path, block_bytes: int) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from memfit.errors import UsageError
 from memfit.streaming.internals_tf import read_records
-from memfit.streaming.lines_tf import BlockReader
+from memfit.streaming.lines_tf import BytesReader
 
 # A record: its length in 8 bytes, their checksum in 4, the content, its checksum in 4.
 HEADER_BYTES: Final = 12
@@ -16,7 +16,7 @@ FOOTER_BYTES: Final = 4
 _GZIP: Final = b"\x1f\x8b"
 
 
-class RecordRows(BlockReader):
+class RecordRows(BytesReader):
     """Serialized records, whose checksums are verified when they are read."""
 
     def __init__(self, path: Path, block_bytes: int) -> None:
