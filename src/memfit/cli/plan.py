@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from memfit.cli import factory
+from memfit.cli.allowing import add_allow
 
 if TYPE_CHECKING:
     from memfit.records import Plan
@@ -36,14 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--budget", metavar="SIZE", help="2GiB, 512MiB, 80%% (default: what memfit facts says)"
     )
-    parser.add_argument(
-        "--allow",
-        metavar="WORD",
-        action="append",
-        default=[],
-        help="what may be done although it changes the mathematics: split_batch_norm, truncate_gradients, "
-        "truncate, truncate_front",
-    )
+    add_allow(parser)
     parser.add_argument("--json", action="store_true", help="print a record instead of a table")
 
 

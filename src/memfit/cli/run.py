@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from memfit.cli.allowing import add_allow
 from memfit.cli.numbers import whole
 from memfit.errors import UsageError
 from memfit.units import format_bytes
@@ -53,13 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--host-budget", metavar="SIZE", help="end the script above this much host memory; default: never"
     )
-    parser.add_argument(
-        "--allow",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="what may be done although it changes the mathematics: split_batch_norm",
-    )
+    add_allow(parser)
     parser.add_argument(
         "--restarts",
         metavar="N",
