@@ -285,7 +285,7 @@ class Driver:
         key = (where, False, f"held {self._spec_text}")
         if key not in self._functions:
             state, hold = self._look(None), self._hold
-            keras_function = internals.make_function(self._model, self._step(where))
+            keras_function = self._function(where, None)  # The one that ran the first batch: no second trace.
             is_nan_watched = self._is_nan_watched and where == TRAINING
 
             def run(iterator: Any) -> tuple[Any, Any]:

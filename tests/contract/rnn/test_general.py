@@ -13,7 +13,7 @@ from keras import layers
 
 from memfit.errors import UsageError
 from memfit.rnn.layer_tf import checkpoint_layer
-from tests.contract.rnn.compare_tf import BATCH, assert_same
+from tests.contract.rnn.compare_tf import BATCH, Way, assert_same
 
 HOLES = np.random.RandomState(0).rand(BATCH, 11) > 0.5
 
@@ -55,37 +55,35 @@ CELLS: dict[str, Callable[..., keras.layers.RNN]] = {
 
 @pytest.mark.parametrize("name", CELLS)
 @pytest.mark.parametrize(
-    "options",
+    ("options", "segments"),
     [
-        {},
-        {"mask": HOLES, "with_states": True},
-        {"mask": HOLES, "zero_output": True, "go_backwards": True},
-        {"is_traced": False, "training": False},
-        {"segment": 50},
-        {"segment": None},
+        ({}, [4, 50, None]),
+        ({"masks": [HOLES], "with_states": True, "is_undone": True}, [4]),
+        ({"masks": [HOLES], "zero_output": True, "go_backwards": True}, [4]),
+        ({"is_traced": False, "training": False}, [4]),
     ],
-    ids=str,
+    ids=["plain", "mask and states", "zeros and backwards", "eager inference"],
 )
-def test_any_cell(name: str, options: dict[str, Any]) -> None:
+def test_any_cell(name: str, options: dict[str, Any], segments: list[int | None]) -> None:
     given = dict(options)
     zero_output, go_backwards = given.pop("zero_output", False), given.pop("go_backwards", False)
     make = lambda: CELLS[name](  # noqa: E731
         return_sequences=True, return_state=True, zero_output_for_mask=zero_output, go_backwards=go_backwards
     )
-    assert assert_same(make, **{"segment": 4, **given}) == "general"
+    assert assert_same(make, *map(Way, segments), **given) == "general"
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_convolutional(rank: int) -> None:
     layer = {1: layers.ConvLSTM1D, 2: layers.ConvLSTM2D, 3: layers.ConvLSTM3D}[rank]
     make = lambda: layer(2, 3, return_sequences=True, dropout=0.2, recurrent_dropout=0.3)  # noqa: E731
-    kind = assert_same(make, segment=3, length=7, shape=(*[5] * rank, 2), mask=HOLES[:, :7])
+    kind = assert_same(make, Way(3), length=7, shape=(*[5] * rank, 2), masks=[HOLES[:, :7]])
     assert kind == "general"
 
 
 def test_float64() -> None:
     make = lambda: layers.LSTM(4, activation="relu", return_sequences=True, dtype="float64")  # noqa: E731
-    assert_same(make, segment=4, mask=HOLES, tolerance=1e-12)
+    assert_same(make, Way(4), masks=[HOLES], tolerance=1e-12)
 
 
 class ForgetfulCell(keras.layers.Layer):

@@ -128,7 +128,7 @@ def trained(name: str, segment: int | None, *, run_eagerly: bool = False) -> lis
 @pytest.mark.parametrize("name", MODELS)
 def test_three_steps_of_fit_give_the_same_weights(name: str) -> None:
     plain = trained(name, 0)
-    for segment in (4, 50, None):
+    for segment in (4, None):  # Several segments, and a single one where the length is known.
         assert_close(plain, trained(name, segment), 1e-5)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,7 @@ def fit(model: Any, plan: memfit.Plan, **options: Any) -> memfit.Run:
     return memfit.fit(model, x, y, plan=plan, allow=ALLOW, validation_data=(x, y), **fixed, **options)
 
 
+@cache
 def unharmed(first_plan: memfit.Plan) -> tuple[list[Any], dict[str, Any], Any]:
     """All variables after two epochs, the second in small micro-batches; its logs; what it predicts."""
     model, predicts = make_model(), Predicts()

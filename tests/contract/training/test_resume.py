@@ -153,7 +153,7 @@ def test_the_epochs_of_a_new_run_are_those_of_keras(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("step", [5, None], ids=["last step", "validation"])
 def test_a_cut_near_the_end_of_an_epoch(step: int | None, tmp_path: Path) -> None:
-    case = Case(batch_size=BATCH_SIZE, **VALIDATION)
+    case = CASES["arrays"]
     case.cut(tmp_path / "pieces", 1, step)
     pieces, history = case.run(tmp_path / "pieces")
     assert (bits(pieces), history) == case.whole()
@@ -200,7 +200,7 @@ def test_many_cuts(tmp_path: Path) -> None:
     for epoch, step in ((0, 3), (0, 5), (1, 1), (2, 4)):
         case.cut(tmp_path / "pieces", epoch, step)
     pieces, history = case.run(tmp_path / "pieces")
-    assert (bits(pieces), history) == case.whole()
+    assert (bits(pieces), history) == CASES["arrays"].whole()
 
 
 def test_a_cut_before_the_first_step(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_samples_and_steps_are_counted(tmp_path: Path) -> None:
 
 
 def test_the_progress_bar_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    case = Case(batch_size=BATCH_SIZE)
+    case = CASES["schedule"]
     case.cut(tmp_path, 1, 3)
     capsys.readouterr()
     case.run(tmp_path, verbose=1)
