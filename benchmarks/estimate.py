@@ -1,21 +1,29 @@
 """`memfit.estimate` against the truth: the peak of the real step in a fresh process.
 
-    make bench TARGET=estimate                      everything (about 40 minutes on two cores)
-    make bench TARGET="estimate lstm unet"          some models
+    make bench TARGET=estimate                      everything (about 20 minutes on two cores)
+    make bench TARGET="estimate lstm unet CNN"      some models or families
+    make bench TARGET="estimate 4"                  4 models of all, evenly spread
     BENCH_CACHE=truth.json make bench ...           truth that was measured before is not measured again
 
 The largest batch that an estimate measures has 16 examples; those here have 4 to 64 times as many. The truth
 of a case is the median over the peaks of some steps of Keras's own `model.fit`. As a cap: the same steps in
 another fresh process under a hard limit of the estimate's upper bound, for every case.
+
+Estimates are timed, so they come first, one at a time. Of the real steps only the bytes count, so as many
+processes run at once as there are cores; where an estimate took longer than it may, the real step is timed
+afterwards, alone.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import sys
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,6 +38,8 @@ NUM_STEPS = 5
 CAP_SECONDS = 100  # A step that does not fit waits 10 s for each request that fails.
 NUM_TRIES = 2  # A machine that others use, too, may end a process.
 SKIPPED_STEPS = 1  # The first one also traces.
+MOST_SECONDS = 10.0  # Of an estimate; or the time of so many real steps, where that is more.
+REAL_STEPS = 3
 
 
 def take_steps(name: str, batch_size: int) -> dict[str, Any]:
@@ -122,20 +132,43 @@ class Row:
 
 
 class Cache:
-    """What was measured, in a file if `BENCH_CACHE` names one."""
+    """What was measured, in a file if `BENCH_CACHE` names one. Several threads may ask."""
 
     def __init__(self) -> None:
         self._path = Path(os.environ["BENCH_CACHE"]) if os.environ.get("BENCH_CACHE") else None
         is_there = self._path is not None and self._path.exists()
         self._found: dict[str, Any] = json.loads(self._path.read_text()) if is_there and self._path else {}
+        self._lock = threading.Lock()
 
     def get(self, key: str, measure: Callable[[], Any]) -> Any:
         """What is known under a key, or else what `measure` returns."""
         if key not in self._found:
-            self._found[key] = measure()
-            if self._path is not None:
-                self._path.write_text(json.dumps(self._found))
+            found = measure()
+            with self._lock:
+                self._found[key] = found
+                if self._path is not None:
+                    self._path.write_text(json.dumps(self._found))
         return self._found[key]
+
+
+class Progress:
+    """Says on standard error how far the work is. Several threads may tell.
+
+    Args:
+        total: How many pieces there are.
+    """
+
+    def __init__(self, total: int) -> None:
+        self._total, self._num_done = total, 0
+        self._start, self._lock = time.perf_counter(), threading.Lock()
+
+    def tell(self, what: str) -> None:
+        """One more piece is done."""
+        with self._lock:
+            self._num_done += 1
+            minutes = (time.perf_counter() - self._start) / 60
+            text = f"[{self._num_done} of {self._total}, {minutes:.1f} min] {what}"
+            print(text, file=sys.stderr, flush=True)
 
 
 def fresh(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -157,34 +190,91 @@ def keeps_cap(name: str, batch_size: int, limit_bytes: int) -> bool:
     return measured.outcome is memfit.Outcome.OK and not measured.num_failed_requests
 
 
-def main(names: Sequence[str] = ()) -> None:
-    """Prints the tables for the models named, or for all."""
-    cache, rows, seconds, start = Cache(), [], {}, time.perf_counter()
-    chosen = list(names or CASES)
-    for place, name in enumerate(chosen, 1):
-        case = CASES[name]
-        made = fresh(make_estimates, name, case.batches)
-        step = 0.0
-        for batch, (_, estimate, high) in zip(case.batches, made["found"], strict=True):
-            real = cache.get(f"truth {name} {batch}", partial(fresh, take_steps, name, batch))
-            peaks, step = real["peaks"][SKIPPED_STEPS:], max(step, real["seconds"])
+def main(words: Sequence[str] = ()) -> None:
+    """Prints the tables for the models or families named, or for all."""
+    names, start = choose(words), time.perf_counter()
+    progress = Progress(len(names) + 2 * sum(len(CASES[name].batches) for name in names))
+    made = {}
+    for name in names:
+        made[name] = fresh(make_estimates, name, CASES[name].batches)
+        progress.tell(f"{name}: estimated in {made[name]['seconds']:.1f} s")
+    rows = _compare(made, progress)
+    seconds = {
+        name: (found["seconds"], _allowed_seconds(name, found["seconds"])) for name, found in made.items()
+    }
+    _summarise(rows, seconds)
+    print(f"{(time.perf_counter() - start) / 60:.0f} minutes")
+
+
+def choose(words: Sequence[str]) -> list[str]:
+    """The models that are asked for: by name, by family, or so many of all."""
+    chosen: list[str] = []
+    for word in words:
+        found = [name for name, case in CASES.items() if word in (name, case.family)]
+        if word.isdigit() and int(word):
+            found = list(CASES)[:: max(1, -(-len(CASES) // int(word)))]
+        if not found:
+            families = ", ".join(dict.fromkeys(case.family for case in CASES.values()))
+            raise SystemExit(f"there is no model {word!r}. Models: {', '.join(CASES)}. Families: {families}.")
+        chosen += found
+    return list(dict.fromkeys(chosen or CASES))
+
+
+def _compare(made: dict[str, Any], progress: Progress) -> list[Row]:
+    """The truth of all cases, and whether it stays under the upper bound, some at once."""
+    cache = Cache()
+
+    def truth(name: str, batch: int) -> Any:
+        found = cache.get(f"truth {name} {batch}", partial(fresh, take_steps, name, batch))
+        progress.tell(f"{name} {batch}: truth")
+        return found
+
+    def cap(name: str, batch: int, high: int) -> bool:
+        is_kept = keeps_cap(name, batch, high)
+        progress.tell(f"{name} {batch}: {'went well' if is_kept else 'FAILED'} under its upper bound")
+        return is_kept
+
+    pool = ThreadPoolExecutor(os.cpu_count())
+    try:
+        waiting = [
+            (
+                name,
+                batch,
+                estimate,
+                high,
+                pool.submit(truth, name, batch),
+                pool.submit(cap, name, batch, high),
+            )
+            for name, found in made.items()
+            for batch, (_, estimate, high) in zip(CASES[name].batches, found["found"], strict=True)
+        ]
+        rows = []
+        for name, batch, estimate, high, real, kept in waiting:
+            peaks = real.result()["peaks"][SKIPPED_STEPS:]
             rows.append(
                 Row(
                     name=name,
-                    family=case.family,
+                    family=CASES[name].family,
                     batch_size=batch,
                     truth=median(peaks),
                     spread=max(peaks) / min(peaks),
                     estimate=estimate,
                     high=high,
-                    is_cap_kept=keeps_cap(name, batch, high),
+                    is_cap_kept=kept.result(),
                 )
             )
             print(_shown(rows[-1]), flush=True)
-        seconds[name] = (made["seconds"], max(10.0, 3 * step))
-        minutes = (time.perf_counter() - start) / 60
-        print(f"{place} of {len(chosen)} models, {minutes:.0f} min; estimated in {made['seconds']:.1f} s")
-    _summarise(rows, seconds)
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return rows
+
+
+def _allowed_seconds(name: str, took: float) -> float:
+    """How long the estimate of a model may take."""
+    if took <= MOST_SECONDS:
+        return MOST_SECONDS
+    step = fresh(take_steps, name, CASES[name].batches[-1])["seconds"]
+    return float(max(MOST_SECONDS, REAL_STEPS * step))
 
 
 def _shown(row: Row) -> str:

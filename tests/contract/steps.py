@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 LENGTH, FEATURES, BATCH_SIZE = 480, 8, 16
+# Enough for several segments, where results and not bytes are compared.
+SHORT_LENGTH = 60
 
 
 @dataclass(frozen=True)
@@ -86,19 +88,59 @@ MODELS_FOR = {
 """The models that a strategy has something to offer for."""
 
 
-def training(model_name: str, strategy_name: str, values: list[int | None]) -> list[list[Any]]:
-    """Losses and weights after three steps of `model.fit`: without the strategy, then under each setting."""
-    x, y = _data()
-    found = []
-    for name, value in [(None, None), *((strategy_name, value) for value in values)]:
-        model = make_model(model_name)
-        with _applied(model, name, value):
-            history = model.fit(x, y, batch_size=BATCH_SIZE, epochs=3, shuffle=False, verbose=0)
-        found.append([history.history["loss"], [weight.tolist() for weight in model.get_weights()]])
-    return found
+@dataclass(frozen=True)
+class Trained:
+    """Three steps of `model.fit`, under a strategy or without.
+
+    Attributes:
+        losses: After each step.
+        weights: In the end.
+        attributes: The names of all that its layers had afterwards; `fit` itself leaves some.
+        is_as_before: Whether its config was as before, and what was saved is what it computes.
+    """
+
+    losses: list[float]
+    weights: list[Any]
+    attributes: list[list[str]]
+    is_as_before: bool
 
 
-def activation_bytes(model_name: str, strategy_name: str | None) -> list[int]:
+def train(model_name: str, strategy_name: str | None, value: int | None = None) -> Trained:
+    """Three steps under a setting of a strategy, or without one."""
+    import numpy as np
+
+    model = make_model(model_name)
+    x, y = _data(SHORT_LENGTH)
+    config, outputs = model.to_json(), model(x)
+    with _applied(model, strategy_name, value):
+        assert np.allclose(outputs, model(x), atol=1e-6)
+        history = model.fit(x, y, batch_size=BATCH_SIZE, epochs=3, shuffle=False, verbose=0)
+    attributes = [sorted(vars(layer)) for layer in model._flatten_layers()]
+    is_as_before = model.to_json() == config and np.array_equal(_saved_and_loaded(model)(x), model(x))
+    return Trained(history.history["loss"], model.get_weights(), attributes, is_as_before)
+
+
+def _saved_and_loaded(model: Any) -> Any:
+    import tempfile
+    from pathlib import Path
+
+    import keras
+
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(Path(folder, "model.keras"))
+        return keras.models.load_model(Path(folder, "model.keras"))
+
+
+def activation_bytes(model_name: str, strategy_names: list[str]) -> dict[str, list[int]]:
+    """What each strategy holds in a step, and what it says of it; under `""`, without one.
+
+    The one that is expected to hold the most comes last: it cannot leave holes for the others.
+    """
+    found = {name: _activation_bytes(model_name, name) for name in strategy_names}
+    return {**found, "": _activation_bytes(model_name, None)}
+
+
+def _activation_bytes(model_name: str, strategy_name: str | None) -> list[int]:
     """The peak of a training step above what is alive between steps, and what the strategy says of it."""
     import memfit
 
@@ -126,29 +168,6 @@ def _predicted_bytes(model: Any, strategy_name: str) -> int:
     return strategy.effect(Setting(strategy=strategy_name, value=None), profile).held_bytes
 
 
-def is_as_before(model_name: str, strategy_name: str) -> bool:
-    """Whether the model is a plain Keras model again after a strategy: config, attributes, file."""
-    import tempfile
-    from pathlib import Path
-
-    import keras
-    import numpy as np
-
-    model = make_model(model_name)
-    x, y = _data()
-    config, outputs = model.to_json(), model(x)
-    attributes = [sorted(vars(layer)) for layer in model._flatten_layers()]
-    with _applied(model, strategy_name, None):
-        assert np.allclose(outputs, model(x), atol=1e-6)
-        model.train_on_batch(x, y)
-    assert model.to_json() == config
-    assert [sorted(vars(layer)) for layer in model._flatten_layers()] == attributes
-    with tempfile.TemporaryDirectory() as folder:
-        model.save(Path(folder, "model.keras"))
-        loaded = keras.models.load_model(Path(folder, "model.keras"))
-    return bool(np.array_equal(loaded.predict(x, verbose=0), model.predict(x, verbose=0)))
-
-
 def _applied(model: Any, strategy_name: str | None, value: int | None) -> Any:
     from contextlib import nullcontext
 
@@ -161,9 +180,9 @@ def _applied(model: Any, strategy_name: str | None, value: int | None) -> Any:
     return strategy.apply(Setting(strategy=strategy_name, value=value), ModelStep(model))
 
 
-def _data() -> tuple[Any, Any]:
+def _data(length: int = LENGTH) -> tuple[Any, Any]:
     import numpy as np
 
     random = np.random.default_rng(3)
-    x = random.normal(size=(BATCH_SIZE, LENGTH, FEATURES)).astype("float32")
+    x = random.normal(size=(BATCH_SIZE, length, FEATURES)).astype("float32")
     return x, x[:, :20].sum(axis=(1, 2), keepdims=False)[:, None]

@@ -31,79 +31,61 @@ def rounded(num_bytes: int) -> int:
 class Chunks:
     """One region of memory, free at first, and perhaps a small one beside it.
 
+    Millions of requests are replayed, so the free chunks are kept in three ways: by size, to find one, and
+    by where they begin and end, to join neighbours.
+
     Args:
         region_bytes: Its size.
         small_bytes: The size of the small one: what fits there is taken there first, being the smaller hole.
     """
 
     def __init__(self, region_bytes: int = REGION_BYTES, *, small_bytes: int = 0) -> None:
-        self._size = {0: region_bytes}
-        self._next: dict[int, int] = {}
-        self._previous: dict[int, int] = {}
-        self._free = [(region_bytes, 0)]
-        self._free_starts = {0}
+        self._held: dict[int, int] = {}
+        self._free: list[tuple[int, int]] = []
+        self._size_at_start: dict[int, int] = {}
+        self._start_at_end: dict[int, int] = {}
         self.held_bytes = 0
         self.peak_bytes = 0
-        if small_bytes:  # No neighbour of the other, so they are never joined.
-            self._size[-small_bytes] = small_bytes
-            insort(self._free, (small_bytes, -small_bytes))
-            self._free_starts.add(-small_bytes)
-
-    def has_room(self, num_bytes: int) -> bool:
-        """Whether some chunk holds a request."""
-        need = rounded(num_bytes)
-        return not need or bisect_left(self._free, (need, -1)) < len(self._free)
+        self._add(0, region_bytes)
+        if small_bytes:  # It ends before the other begins, so they are never joined.
+            self._add(-small_bytes - ROUNDING_BYTES, small_bytes)
 
     def take(self, num_bytes: int) -> int | None:
-        """The start of the chunk that a request gets; `None` for a request of nothing."""
+        """The start of the chunk that a request gets; `None` for one of nothing, or if no chunk holds it."""
         need = rounded(num_bytes)
-        if not need:
+        place = bisect_left(self._free, (need,)) if need else len(self._free)
+        if place == len(self._free):
             return None
-        place = bisect_left(self._free, (need, -1))
         size, start = self._free.pop(place)
-        self._free_starts.discard(start)
+        del self._size_at_start[start], self._start_at_end[start + size]
         if size >= 2 * need or size - need >= LARGEST_WASTE_BYTES:
-            self._split(start, size, need)
-        self.held_bytes += self._size[start]
-        self.peak_bytes = max(self.peak_bytes, self.held_bytes)
+            self._add(start + need, size - need)
+            size = need
+        self._held[start] = size
+        self.held_bytes += size
+        if self.held_bytes > self.peak_bytes:
+            self.peak_bytes = self.held_bytes
         return start
 
     def give_back(self, start: int) -> None:
         """Frees the chunk that starts there."""
-        self.held_bytes -= self._size[start]
-        after = self._next.get(start)
-        if after is not None and after in self._free_starts:
-            self._forget(after)
-            self._join(start, after)
-        before = self._previous.get(start)
-        if before is not None and before in self._free_starts:
-            self._forget(before)
-            self._join(before, start)
-            start = before
-        insort(self._free, (self._size[start], start))
-        self._free_starts.add(start)
-
-    def _split(self, start: int, size: int, need: int) -> None:
-        rest = start + need
-        self._size[start], self._size[rest] = need, size - need
-        after = self._next.get(start)
+        size = self._held.pop(start)
+        self.held_bytes -= size
+        after = self._size_at_start.pop(start + size, None)
         if after is not None:
-            self._next[rest] = after
-            self._previous[after] = rest
-        self._next[start], self._previous[rest] = rest, start
-        insort(self._free, (size - need, rest))
-        self._free_starts.add(rest)
+            self._forget(start + size, after)
+            size += after
+        before = self._start_at_end.get(start)
+        if before is not None:
+            self._forget(before, self._size_at_start.pop(before))
+            size += start - before
+            start = before
+        self._add(start, size)
 
-    def _forget(self, start: int) -> None:
-        self._free_starts.discard(start)
-        del self._free[bisect_left(self._free, (self._size[start], start))]
+    def _add(self, start: int, size: int) -> None:
+        insort(self._free, (size, start))
+        self._size_at_start[start] = size
+        self._start_at_end[start + size] = start
 
-    def _join(self, first: int, second: int) -> None:
-        self._size[first] += self._size.pop(second)
-        after = self._next.pop(second, None)
-        self._previous.pop(second, None)
-        if after is None:
-            self._next.pop(first, None)
-        else:
-            self._next[first] = after
-            self._previous[after] = first
+    def _forget(self, start: int, size: int) -> None:
+        del self._free[bisect_left(self._free, (size, start))], self._start_at_end[start + size]

@@ -10,7 +10,7 @@ the small batch: the moment that is the peak at the large one was recorded, too.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from memfit.estimating.chunks import Chunks, rounded
@@ -114,16 +114,28 @@ class Recording:
 
 def record(base: Timeline, base_batch: int, others: Mapping[int, Timeline]) -> Recording:
     """The base timeline with the growth of its buffers, as other batches show it."""
-    own = _by_op(base)
+    return record_all([base], base_batch, others)[0]
+
+
+def record_all(
+    bases: Iterable[Timeline], base_batch: int, others: Mapping[int, Timeline]
+) -> tuple[Recording, ...]:
+    """The same for several timelines of one batch."""
     known = {batch: _by_op(timeline) for batch, timeline in others.items()}
-    growths = {
-        op: _laws(sizes, base_batch, {batch: found.get(op, []) for batch, found in known.items()})
-        for op, sizes in own.items()
-    }
     # An op may write into its input where nobody else needs that any more, and then asks for nothing. If it
     # did so at all other batches, a size that does not change is still known: others have it, too.
     seen = [{buffer.num_bytes for buffer in timeline.buffers} for timeline in others.values()]
     constant = set.intersection(*seen) if seen else set()
+    return tuple(_recorded(base, base_batch, known, constant) for base in bases)
+
+
+def _recorded(
+    base: Timeline, base_batch: int, known: Mapping[int, Mapping[str, list[int]]], constant: Collection[int]
+) -> Recording:
+    growths = {
+        op: _laws(sizes, base_batch, {batch: found.get(op, []) for batch, found in known.items()})
+        for op, sizes in _by_op(base).items()
+    }
     laws, unknown = [], 0
     for buffer in base.buffers:
         law = growths[buffer.op].get(buffer.num_bytes)

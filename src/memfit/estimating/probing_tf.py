@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from memfit.errors import MemfitError, SetupError, UsageError
 from memfit.estimating.batches_tf import Batches
-from memfit.estimating.growth import Law, record
+from memfit.estimating.growth import Law, record_all
 from memfit.estimating.prediction import Growth, Span
 from memfit.estimating.recording_tf import record_step
 from memfit.estimating.shadow_tf import shadowed
@@ -147,13 +147,14 @@ def _measured(
     is_split: bool,
 ) -> Growth:
     model = subject.model
-    with shadowed(model, subject.optimizer if is_training else None) as shadow:
+    with shadowed(model, subject.optimizer if is_training else None, is_terse=True) as shadow:
         probe = _Probe(subject, batches, sizes, shadow, is_split=is_split)
         lengths = probe.choose_lengths()
         return Growth(
             # Of a shorter length, only the slope to the longest is wanted.
-            spans=tuple(
-                probe.span(length, num_recordings if length == lengths[-1] else 1) for length in lengths
+            spans=(
+                *(probe.span(length, 1, num_timed=1) for length in lengths[:-1]),
+                probe.span(lengths[-1], num_recordings, num_timed=NUM_TIMED if is_training else 1),
             ),
             weights=_sizes(model.variables),
             slots=_sizes([] if shadow is None else shadow.variables),
@@ -244,22 +245,22 @@ class _Probe:
         longest = max(2 * self._full_length, int(first + (self._most_buffers - counts[0]) / per_step))
         return (longest // 2, longest)
 
-    def span(self, length: int | None, num_recordings: int | None) -> Span:
-        """What the step takes at one length."""
+    def span(self, length: int | None, num_recordings: int | None, *, num_timed: int) -> Span:
+        """What the step takes at one length, timed so many times if it is short."""
         found: dict[int, list[Timeline]] = {}
         seconds: dict[int, float] = {}
         for batch in self._sizes:
             call = self._call(batch, length)
             seconds[batch] = _timed(call)
             if seconds[batch] < LONG_SECONDS:
-                seconds[batch] = min(seconds[batch], *(_timed(call) for _ in range(NUM_TIMED - 1)))
+                seconds[batch] = min([seconds[batch], *(_timed(call) for _ in range(num_timed - 1))])
             found[batch] = [self._record(call)]
             if batch == self._sizes[-1]:
                 repeats = num_recordings or self._recordings(len(found[batch][0].buffers))
                 found[batch] += self._record_more(call, repeats - 1)
         *smaller, base = self._sizes
         others = {batch: found[batch][0] for batch in smaller}
-        recordings = tuple(record(timeline, base, others) for timeline in found[base])
+        recordings = record_all(found[base], base, others)
         law = _time_law(seconds)
         return Span(length=length, recordings=recordings, seconds=law)
 

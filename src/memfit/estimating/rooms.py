@@ -9,7 +9,7 @@ are replayed one after the other in one and the same memory.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -49,12 +49,39 @@ def room_for(
     if is_thorough:
         orders = [list(resting), list(resting)[::-1], sorted(resting), sorted(resting, reverse=True)]
         cases = [(some, order) for some in (steps, steps[::-1]) for order in orders]
-    room = float(least_bytes)
-    while not all(_fit(some, order, int(room)) for some, order in cases):
-        room *= ROOM_STEP
-        if most_bytes is not None and room > most_bytes:
-            break
-    return int(room)
+    rooms = _Rooms(least_bytes, most_bytes)
+    return rooms.first(lambda room: all(_fit(some, order, room) for some, order in cases))
+
+
+@dataclass(frozen=True, slots=True)
+class _Rooms:
+    """Rooms of ascending size.
+
+    Attributes:
+        least_bytes: The first.
+        most_bytes: None after the first that is larger than this; `None` for no end.
+    """
+
+    least_bytes: int
+    most_bytes: int | None
+
+    def first(self, fits: Callable[[int], bool]) -> int:
+        """The first that fits, or the last one; found by ever longer leaps, and then by halving the last."""
+        low, high = -1, 0
+        while not self._is_last(high) and not fits(self._bytes(high)):
+            low, high = high, 2 * high + 1
+        while self._is_last(high - 1) and high > 0:
+            high -= 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if fits(self._bytes(middle)) else (middle, high)
+        return self._bytes(high)
+
+    def _bytes(self, place: int) -> int:
+        return int(self.least_bytes * ROOM_STEP**place)
+
+    def _is_last(self, place: int) -> bool:
+        return self.most_bytes is not None and self._bytes(place) > self.most_bytes
 
 
 def fits(recordings: Sequence[Recording], num_examples: int, resting: Sequence[int], room_bytes: int) -> bool:
@@ -101,10 +128,9 @@ class _Memory:
 
     def rest(self, size: int) -> bool:
         """Takes room for something that stays; false if there is none."""
-        if not self._chunks.has_room(size):
-            return False
-        self._resting[size].append(self._chunks.take(size))
-        return True
+        start = self._chunks.take(size)
+        self._resting[size].append(start)
+        return start is not None or not size
 
     def run(self, step: _Step) -> bool:
         """Runs a step; false if a buffer finds no place."""
@@ -113,9 +139,9 @@ class _Memory:
         for _, is_birth, index in step.order:
             size = step.sizes[index]
             if is_birth:
-                if not self._chunks.has_room(size):
+                start = starts[index] = self._chunks.take(size)
+                if start is None and size:
                     return False
-                starts[index] = self._chunks.take(size)
                 continue
             if step.is_old[index]:
                 places = self._resting[size]

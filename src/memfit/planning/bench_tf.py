@@ -72,16 +72,23 @@ class Bench:
         self.resting_bytes = other_bytes + sum(self._resting)
         self._is_kept = fits_twice(self.resting_bytes, updated_bytes, budget_bytes)
 
-    def run(self, plan: Plan, sizes: tuple[int, ...]) -> list[Try]:
-        """Whole batches of some sizes by a plan, its micro-batches aside."""
-        function = self._function(replace(plan, micro_batch=None))
-        return [self._try(function, size, size) for size in sizes]
+    def run(self, plan: Plan, sizes: tuple[int, ...], *, is_split: bool = False) -> list[Try]:
+        """Whole batches of some sizes by a plan, its micro-batches aside.
 
-    def rehearse(self, plan: Plan, batch_size: int) -> Try | None:
-        """A batch by a plan; `None` if it ran out of memory."""
-        function = self._function(plan)
+        Args:
+            plan: The plan.
+            sizes: Examples in each.
+            is_split: Whether each runs as a micro-batch: for a way that is of use with those only, one
+                function less is traced.
+        """
+        plans = [replace(plan, micro_batch=size if is_split else None) for size in sizes]
+        return [self._try(self._function(each), size, size) for each, size in zip(plans, sizes, strict=True)]
+
+    def rehearse(self, plan: Plan, batch_size: int, *, most_seconds: float = REHEARSAL_SECONDS) -> Try | None:
+        """A batch by a plan, as often as fits into some seconds; `None` if it ran out of memory."""
+        function, num_examples = self._function(plan), plan.micro_batch or batch_size
         try:
-            return self._try(function, batch_size, plan.micro_batch or batch_size, is_rehearsal=True)
+            return self._try(function, batch_size, num_examples, most_seconds=most_seconds)
         except Exception as error:
             if not is_device_oom(error):
                 raise
@@ -146,19 +153,19 @@ class Bench:
         return traced
 
     def _try(
-        self, function: Callable[..., Any], batch_size: int, num_examples: int, *, is_rehearsal: bool = False
+        self, function: Callable[..., Any], batch_size: int, num_examples: int, *, most_seconds: float = 0.0
     ) -> Try:
         batch = self._batches.make(batch_size)
         _call(function, batch, self._subject.model.name)
         peaks, times = [], []
-        for _ in range(MOST_STEPS if is_rehearsal else NUM_STEPS):
+        for _ in range(MOST_STEPS):
             device_tf.reset_peaks()
             before_bytes = _fullest("current_bytes")
             start = time.perf_counter()
             self._step(function, batch)
             times.append(time.perf_counter() - start)
             peaks.append(_fullest("peak_bytes") - before_bytes)
-            is_enough = len(times) >= NUM_STEPS and sum(times) > REHEARSAL_SECONDS
+            is_enough = len(times) >= NUM_STEPS and sum(times) > most_seconds
             if times[-1] > LONG_SECONDS or is_enough:
                 break
         return Try(

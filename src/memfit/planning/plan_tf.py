@@ -22,7 +22,7 @@ from memfit.planning.bench_tf import Bench, bench, num_bytes
 from memfit.planning.glance_tf import is_small
 from memfit.planning.inexact_tf import plan_buckets, plan_inexact
 from memfit.planning.inputs_tf import with_inputs
-from memfit.planning.proposing_tf import propose
+from memfit.planning.proposing_tf import SHARE, Proposed, propose
 from memfit.planning.refusing import refusal
 from memfit.planning.search import (
     Candidate,
@@ -30,8 +30,10 @@ from memfit.planning.search import (
     Try,
     Variant,
     candidates_of,
+    even_sizes,
     fallbacks_of,
     is_safe,
+    promised_seconds,
     ranked,
     tightest,
 )
@@ -47,6 +49,8 @@ MOST_REHEARSALS: Final = 8
 MOST_FALLBACKS: Final = 4
 # A candidate of another kind is rehearsed, too, if it promises to be no slower than this.
 WORTH_A_TRY: Final = 1.25
+# Another way is measured after whole batches were found to fit if arithmetic promises no more than this.
+PROMISING: Final = 1.1
 
 Tell = Callable[[str], None]
 
@@ -244,14 +248,41 @@ class _Planner:
                 self._tighter = tuple(
                     each for each in proposal.plans[place + 1 :] if _is_tighter(each, settings)
                 )
-                return found
+                return self._challenge(found, settings, proposal)
         return self._rehearse_best()
 
-    def _measure(self, settings: Plan, *, num_measures: int) -> None:
+    def _challenge(
+        self, whole: tuple[Candidate, Try], settings: Plan, proposal: Proposed
+    ) -> tuple[Candidate, Try]:
+        """Whole batches that compute again, or micro-batches that do not, if those promise to be faster."""
+        candidate, rehearsed = whole
+        own = proposal.effects.get(settings)
+        for rival, effect in proposal.effects.items():
+            if own is None or not own.num_recomputed_steps or effect.num_recomputed_steps:
+                continue
+            room_bytes = SHARE * (self.budget_bytes - self.bench.resting_bytes - 2 * self._gradient_bytes)
+            most = room_bytes * self.batch_size / max(1, effect.held_bytes)
+            fitting = [size for size in even_sizes(self.batch_size) if size <= most]
+            if self._why_not_split or not fitting:
+                break
+            promised = promised_seconds(
+                candidate.variant.law,
+                batch_size=self.batch_size,
+                micro_batch=fitting[0],
+                again_share=own.num_recomputed_steps / own.num_steps,
+            )
+            if promised < PROMISING * rehearsed.seconds:
+                self._measure(rival, num_measures=1, is_split=True)
+                return self._rehearse_best() or whole
+        return whole
+
+    def _measure(self, settings: Plan, *, num_measures: int, is_split: bool = False) -> None:
         """Tries a way to run the model at small batches."""
         name = settings.in_words().removeprefix("whole batches").removeprefix(", ")
         self.tell(f"measuring {name or 'the model as it is'} at small batches")
-        tries = self.bench.run(settings, _small_sizes(self.batch_size))
+        tries = self.bench.run(settings, _small_sizes(self.batch_size), is_split=is_split)
+        if is_split:  # The sum of the gradients is added to every candidate in micro-batches.
+            tries = [replace(each, peak_bytes=each.peak_bytes - self._gradient_bytes) for each in tries]
         self._plans[name] = settings
         self._variants[name] = Variant(name=name, num_measures=num_measures, law=Law(tuple(tries)))
 

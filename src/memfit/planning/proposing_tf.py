@@ -8,10 +8,10 @@ from typing import Any, Final
 import keras
 
 from memfit.depth.limits import LEAST
-from memfit.records import Plan, Profile
+from memfit.records import Effect, Plan, Profile, Setting
 from memfit.rnn.costs_tf import profile_time
 from memfit.splitting import internals_tf as internals
-from memfit.strategies.time_checkpoint import TimeCheckpoint
+from memfit.strategies.time_checkpoint import NAME, TimeCheckpoint
 
 # Of the room that is left, arithmetic may take this share: it leaves out temporaries.
 SHARE: Final = 0.85
@@ -29,10 +29,12 @@ class Proposed:
     Attributes:
         plans: The least work first.
         reasons: Why a strategy has none to offer, a sentence each.
+        effects: What those with time segments do to a whole batch, by arithmetic.
     """
 
     plans: tuple[Plan, ...]
     reasons: tuple[str, ...]
+    effects: dict[Plan, Effect]
 
 
 def propose(
@@ -59,10 +61,15 @@ def propose(
         return Proposed(
             plans=tuple(Plan(depth_limit=limit) for limit in limits),
             reasons=(f"No time segments: {reason}",),
+            effects={},
         )
     plans = [Plan(time_segment=segment) for segment in segments]
+    effects = {
+        plan: TimeCheckpoint().effect(Setting(strategy=NAME, value=plan.time_segment), profile)
+        for plan in plans
+    }
     plans.append(Plan(time_segment=segments[-1], depth_limit=LEAST))
-    return Proposed(plans=tuple(plans), reasons=())
+    return Proposed(plans=tuple(plans), reasons=(), effects=effects)
 
 
 def _segments(profile: Profile, room_bytes: int) -> list[int]:

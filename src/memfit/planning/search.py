@@ -22,6 +22,9 @@ MARGIN: Final = 0.06
 NOISE: Final = 0.08
 # The same for the room in which recorded steps found a place for every buffer.
 NOISE_OF_ROOM: Final = 0.03
+# What a step takes without computing anything again, in forward passes: at least twice one. On long
+# sequences a forward pass is a chain of small products, and what goes back has larger ones.
+LEAST_WORK: Final = 2.0
 # What TensorFlow holds of its own beside a step: constants, counters, batches under way.
 OWN_BYTES: Final = MIB
 
@@ -202,6 +205,24 @@ def _key(candidate: Candidate) -> tuple[int, int, float, int, str, int]:
         candidate.variant.name,
         candidate.micro_batch or 0,
     )
+
+
+def promised_seconds(law: Law, *, batch_size: int, micro_batch: int, again_share: float) -> float:
+    """What micro-batches that compute nothing again may take, where those that do were measured.
+
+    Args:
+        law: What steps take that compute a share of the forward pass again.
+        batch_size: Examples in all.
+        micro_batch: Examples under way at once.
+        again_share: That share.
+
+    Example:
+    >>> law = Law((Try(num_examples=20, peak_bytes=0, seconds=0.3),))
+    >>> round(promised_seconds(law, batch_size=40, micro_batch=20, again_share=1.0), 2)
+    0.4
+    """
+    again = batch_size / micro_batch * law.seconds(micro_batch)
+    return again * LEAST_WORK / (LEAST_WORK + again_share)
 
 
 def is_safe(rehearsed: Try, budget_bytes: int) -> bool:

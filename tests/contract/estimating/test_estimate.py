@@ -13,8 +13,10 @@ from tensorflow.python.framework import ops as framework_ops
 
 import memfit
 from memfit.errors import UsageError
+from memfit.estimating import probing_tf
 from memfit.estimating.batches_tf import describe
 from memfit.estimating.probing_tf import find_subject, measure_growth
+from memfit.estimating.shadow_tf import shadowed
 from memfit.records import Source
 from memfit.splitting import internals_tf as internals
 
@@ -47,6 +49,12 @@ def state_of(model: keras.Model) -> list[Any]:
     return [variable.numpy() for variable in variables]
 
 
+@pytest.fixture(scope="module")
+def estimated() -> memfit.Estimate:
+    """What several tests look at."""
+    return memfit.estimate(recurrent(), data(), batch_size=256)
+
+
 def test_nothing_is_touched_and_nothing_stays() -> None:
     model = recurrent()
     model.fit(*data(), verbose=0)
@@ -60,6 +68,20 @@ def test_nothing_is_touched_and_nothing_stays() -> None:
     assert set(framework_ops.gradient_registry._registry) == registered
     assert tf.config.experimental.get_memory_info("CPU:0")["current"] < alive + 2**20
     model.fit(*data(), verbose=0)
+
+
+def test_tiny_variables_get_a_gradient_but_no_update() -> None:
+    thin = [layers.Dense(2, kernel_initializer="identity") for _ in range(16)]
+    model = keras.Sequential([keras.Input((256,)), layers.Dense(256), *thin])
+    model.compile("sgd", "mse")
+    batch, before = (tf.ones((4, 256)), tf.ones((4, 2))), model.get_weights()
+    for is_terse, num_updated in ((True, 1), (False, 34)):
+        with shadowed(model, model.optimizer, is_terse=is_terse):
+            model.train_step(batch)
+            pairs = zip(before, model.get_weights(), strict=True)
+            assert sum(not np.array_equal(old, new) for old, new in pairs) == num_updated
+    for old, new in zip(before, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
 
 
 def real_peak(model: keras.Model, x: Any, y: Any) -> int:
@@ -84,32 +106,32 @@ def test_it_is_near_the_truth_at_a_batch_that_was_never_run() -> None:
     assert found.validation_peak_bytes < found.peak_bytes
 
 
-def test_parts_and_layers_add_up_and_say_where_they_come_from() -> None:
-    found = memfit.estimate(recurrent(), data(), batch_size=256, validation=False)
+def test_parts_and_layers_add_up_and_say_where_they_come_from(estimated: memfit.Estimate) -> None:
+    found = estimated
     assert sum(part.num_bytes for part in found.parts) == found.peak_bytes
     parts = {part.name: part for part in found.parts}
     assert parts["weights"].source is Source.DERIVED
     assert parts["activations"].source is Source.MEASURED
     assert sum(part.num_bytes for part in found.layers) == parts["activations"].num_bytes
     assert found.layers[0].name.startswith("lstm")
-    assert found.validation_peak_bytes is None
     assert memfit.Estimate.from_json(found.to_json()) == found
 
 
-def test_a_model_that_is_not_compiled() -> None:
-    compiled = memfit.estimate(recurrent(), data(), batch_size=256)
+def test_a_model_that_is_not_compiled(estimated: memfit.Estimate) -> None:
     bare = memfit.estimate(recurrent(compiled=False), data(), batch_size=256, loss="mse", optimizer="adam")
-    assert abs(bare.peak_bytes / compiled.peak_bytes - 1) < 0.4
+    assert abs(bare.peak_bytes / estimated.peak_bytes - 1) < 0.4
     assert bare.validation_peak_bytes is not None
 
 
-def test_a_spec_a_length_and_a_longer_step_than_is_recorded() -> None:
-    spec = (tf.TensorSpec([None, None, 4]), tf.TensorSpec([None, 1]))
-    short = memfit.estimate(recurrent(), spec, batch_size=64, length=200, validation=False)
-    long = memfit.estimate(recurrent(), spec, batch_size=64, length=2000, validation=False)
+def test_a_spec_a_length_and_a_longer_step_than_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probing_tf, "MOST_BUFFERS", 2_000)  # So that few steps are recorded, and soon.
+    model, spec = recurrent(), (tf.TensorSpec([None, None, 4]), tf.TensorSpec([None, 1]))
+    short = memfit.estimate(model, spec, batch_size=64, length=60, validation=False)
+    long = memfit.estimate(model, spec, batch_size=64, length=600, validation=False)
     assert 6 < long.peak_bytes / short.peak_bytes < 14
-    assert long.length == 2000
-    assert all("length 2000" not in probe for probe in long.probes)
+    assert long.length == 600
+    assert all("length 600" not in probe for probe in long.probes)
+    assert any("along a line" in note for note in long.notes)
 
 
 def test_micro_batches_for_the_planner() -> None:
@@ -134,6 +156,7 @@ def test_host_memory_of_a_pipeline() -> None:
     assert parts["prefetch buffer"] == 3 * 16 * example
     assert parts["copy by from_tensor_slices"] == 100 * example
     assert found.host_bytes == sum(parts.values())
+    assert found.validation_peak_bytes is None
 
 
 def never_built() -> Any:
