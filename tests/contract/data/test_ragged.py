@@ -58,8 +58,8 @@ def follower() -> Any:
 def several() -> Any:
     words, speech = keras.Input((None,), name="words"), keras.Input((None, 4), name="speech")
     age = keras.Input((1,), name="age")
-    read = layers.LSTM(3)(layers.Embedding(9, 3, mask_zero=True)(words))
-    heard = layers.GRU(3)(layers.Masking(-2.0)(speech))
+    read = layers.SimpleRNN(3)(layers.Embedding(9, 3, mask_zero=True)(words))
+    heard = layers.SimpleRNN(3)(layers.Masking(-2.0)(speech))
     model = keras.Model(
         [words, speech, age], layers.Dense(1, "sigmoid")(layers.concatenate([read, heard, age]))
     )
