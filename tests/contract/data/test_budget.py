@@ -96,9 +96,9 @@ def test_a_plan_for_batches_by_length_rehearses_a_batch_that_comes() -> None:
     assert plan.batch_size is None
     length, size = max((length, size) for size, length in shapes if size * length >= 900)
     same = memfit.plan(model, batches, budget="1GiB", batch_size=size, length=length)
-    assert max(shapes)[0] > 3 * size  # As many of the longest never come, and would take far more.
+    assert max(shapes)[0] > 4 * size  # As many of the longest never come, and would take far more.
     assert plan.rehearsed_bytes is not None and same.rehearsed_bytes is not None
-    assert plan.rehearsed_bytes - held == pytest.approx(same.rehearsed_bytes - held, rel=0.25)
+    assert 0.5 < (plan.rehearsed_bytes - held) / (same.rehearsed_bytes - held) < 2
     memfit.fit(model, batches, plan=plan, shuffle=False, verbose=0)
 
 
