@@ -1,7 +1,9 @@
 """How many sequences of each length fill the same memory. Pure: a meter in, sizes out.
 
 Equal steps are not equal bytes: a sequence has bytes of its own beside those of its steps. So each length is
-tried, and a line through what was measured says how many more fit.
+tried, and a line through what was measured says how many more fit. Equal steps do not peak alike either: a
+size that is near to filling the room is measured until its usual peak is known, so that no length is judged
+by a step that happened to be high or low.
 """
 
 from __future__ import annotations
@@ -9,7 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from statistics import median
 from typing import Final
+
+from memfit.planning.search import NOISE
 
 # A length is tried so often, and not again once so much of the room is filled.
 MOST_TRIES: Final = 9
@@ -17,22 +22,26 @@ FILLED: Final = 0.96
 # A try is never more than this many times the largest that fitted: what is far away is not known.
 MOST_TIMES: Final = 4
 
-Meter = Callable[[int, int], float]
+# A size whose usual peak is within this share of the room is measured until there are so many peaks.
+NEAR: Final = 0.85
+ENOUGH: Final = 8
+
+Meter = Callable[[int, int], Sequence[float]]
 
 
-def fill(peak_bytes: Meter, boundaries: Sequence[int], room_bytes: int) -> tuple[int, ...]:
+def fill(peaks: Meter, boundaries: Sequence[int], room_bytes: int) -> tuple[int, ...]:
     """For each length, about the most sequences whose step takes no more than the room.
 
     Args:
-        peak_bytes: What a step of so many sequences of so many steps takes; infinite if it does not run.
+        peaks: What some steps of so many sequences of so many steps took; infinite if they do not run.
         boundaries: The lengths, rising.
-        room_bytes: What a step may take.
+        room_bytes: What a step may usually take; none may take more than the noise above it.
 
     Returns:
         A size for each; 0 where not even one sequence fits.
 
     Example:
-    >>> fill(lambda size, length: 1000 + size * (50 + 10 * length), (4, 100), 20_000)
+    >>> fill(lambda size, length: [1000 + size * (50 + 10 * length)], (4, 100), 20_000)
     (211, 18)
     """
     sizes: list[int] = []
@@ -40,12 +49,25 @@ def fill(peak_bytes: Meter, boundaries: Sequence[int], room_bytes: int) -> tuple
     for place, length in reversed(list(enumerate(boundaries))):
         if sizes and sizes[-1]:
             guess = max(1, sizes[-1] * boundaries[place + 1] // length)
-        sizes.append(_filled(partial(_at, peak_bytes, length), guess, room_bytes))
+        sizes.append(_filled(partial(_usual, peaks, room_bytes, length), guess, room_bytes))
     return tuple(reversed(sizes))
 
 
-def _at(peak_bytes: Meter, length: int, size: int) -> float:
-    return peak_bytes(size, length)
+def usual_bytes(found: Sequence[float]) -> float:
+    """What steps take that peaked so: the middle, or more where the highest is further off than noise is.
+
+    Example:
+    >>> usual_bytes([100, 104, 95])
+    100
+    """
+    return max(median(found), max(found) / (1 + NOISE))
+
+
+def _usual(peaks: Meter, room_bytes: int, length: int, size: int) -> float:
+    found = list(peaks(size, length))
+    while len(found) < ENOUGH and NEAR * room_bytes <= usual_bytes(found) <= room_bytes / NEAR:
+        found += peaks(size, length)
+    return usual_bytes(found)
 
 
 def _filled(peak_bytes: Callable[[int], float], guess: int, room_bytes: int) -> int:

@@ -17,7 +17,7 @@ from memfit.errors import BudgetError, MemfitError
 from memfit.planning.refusing import with_truncation
 from memfit.planning.worst_tf import worst_of
 from memfit.records import Plan, Profile
-from memfit.strategies.allowing import TRUNCATE, TRUNCATE_FRONT
+from memfit.strategies.allowing import BUCKETING, TRUNCATE, TRUNCATE_FRONT
 from memfit.strategies.bucketing import Bucketing
 from memfit.strategies.truncate import PERCENTILES, Truncate
 
@@ -153,5 +153,9 @@ def plan_buckets(
         return proposal.reason
     worst = worst_of([(slot.size, slot.length) for slot in layout.slots])
     found = plan_at(worst.batch_size or batch_size, worst.length or length)
-    changes: dict[str, Any] = {"tokens": layout.tokens, "batch_size": None}
+    changes: dict[str, Any] = {
+        "tokens": layout.tokens,
+        "batch_size": None,
+        "allow": (*found.allow, BUCKETING),  # Of fallbacks, too: they keep to these batches.
+    }
     return replace(found, **changes, fallbacks=tuple(replace(each, **changes) for each in found.fallbacks))

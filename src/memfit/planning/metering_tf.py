@@ -38,18 +38,32 @@ class Meter:
         self._function, self._batches, self._variables = function, batches, variables
         self.resting_bytes = resting_bytes
         self.seconds = 0.0
+        self._made: tuple[tuple[int, int], Any] | None = None
 
     def peak_bytes(self, size: int, length: int) -> float:
-        """What a step takes above what rests on the device, its batch included; infinite if it fails."""
-        batch = self._batches.make(size, length)
+        """The most that some steps take above what rests on the device, their batch included."""
+        return max(self.peaks(size, length))
+
+    def peaks(self, size: int, length: int) -> list[float]:
+        """What each of some steps takes; infinite if they fail. If asked again, other steps are run."""
         try:
-            self._function(*batch)
-            peaks = [self._one(batch) for _ in range(NUM_STEPS)]
+            batch = self._batch(size, length)
+            found = [self._one(batch) for _ in range(NUM_STEPS)]
         except Exception as error:
             if not is_device_oom(error):
                 raise
-            return math.inf
-        return max(peaks) + num_bytes(tf.nest.flatten(batch))
+            return [math.inf]
+        return [peak + num_bytes(tf.nest.flatten(batch)) for peak in found]
+
+    def _batch(self, size: int, length: int) -> tuple[Any, ...]:
+        """A batch that was run once: the first time, TensorFlow builds what it needs for its shape."""
+        if self._made is None or self._made[0] != (size, length):
+            self._made = None
+            batch = self._batches.make(size, length)
+            self._function(*batch)
+            self._made = (size, length), batch
+        found: tuple[Any, ...] = self._made[1]
+        return found
 
     def _one(self, batch: tuple[Any, ...]) -> int:
         device_tf.reset_peaks()

@@ -31,7 +31,7 @@ from memfit.splitting.step_tf import (
     shown,
     zero,
 )
-from memfit.splitting.weighing_tf import weighing
+from memfit.splitting.weighing_tf import Divisors, Kind, weighing
 
 TIME_LOCAL: Final = (
     keras.layers.InputLayer,
@@ -114,9 +114,9 @@ def train_in_windows(trainee: Trainee, batch: Batch, window: Any) -> tf.Tensor:
 def _train_many(trainee: Trainee, batch: Batch, window: Any, rows: Mapping[int, tf.DType]) -> tf.Tensor:
     """Where there is a label a step: the loss of each window, as its part of the whole."""
     model, variables = trainee.model, trainee.model.trainable_weights
-    whole = count_divisors(trainee, batch, num_examples(batch))
     books, gradients = Books(trainee, batch), Gradients(variables, rows)
     layers, num_steps = _recurrent(model), _num_steps(model, batch[0])
+    whole = _count(trainee, batch, window, num_steps)
 
     def body(start: tf.Tensor, states: Any, loss: tf.Tensor, outputs: Any, sums: Any) -> Any:
         piece = _piece(model, batch, start, tf.minimum(start + window, num_steps), num_steps)
@@ -167,6 +167,32 @@ def _train_one(trainee: Trainee, batch: Batch, window: Any, rows: Mapping[int, t
     loss = shown(part.loss, piece.share)
     books.close(loss, books.add(books.zeros(), part, piece))
     return loss
+
+
+def _count(trainee: Trainee, batch: Batch, window: Any, num_steps: tf.Tensor) -> Divisors:
+    """The divisors of the whole batch, counted window by window.
+
+    Where a mask must be counted, Keras's losses check shapes, and TensorFlow computes the outputs for that.
+    """
+
+    def of(start: Any) -> tuple[tf.Tensor, Divisors]:
+        piece = _piece(trainee.model, batch, start, tf.minimum(start + window, num_steps), num_steps)
+        return piece.stop, count_divisors(trainee, piece.batch, num_examples(batch))
+
+    def body(start: tf.Tensor, sums: list[tf.Tensor]) -> Any:
+        stop, found = of(start)
+        return stop, [one + two for one, two in zip(sums, _counted(found), strict=True)]
+
+    stop, first = of(tf.zeros([], tf.int32))
+    if first.are_known:
+        return first
+    _, sums = _loop(num_steps, body, _counted(first), begin=stop)
+    rest = iter(sums)
+    return Divisors([each if isinstance(each, Kind) else next(rest) for each in first.found])
+
+
+def _counted(divisors: Divisors) -> list[tf.Tensor]:
+    return [each for each in divisors.found if not isinstance(each, Kind)]
 
 
 @contextmanager
@@ -297,6 +323,6 @@ def _aligned(model: Any, x: Any) -> Any:
     return keras.tree.pack_sequence_as(x, moved)
 
 
-def _loop(end: Any, body: Callable[..., Any], *start: Any) -> Any:
-    variables = (tf.zeros([], tf.int32), *start)
+def _loop(end: Any, body: Callable[..., Any], *start: Any, begin: Any = None) -> Any:
+    variables = (tf.zeros([], tf.int32) if begin is None else begin, *start)
     return tf.while_loop(lambda at, *_: at < end, body, variables, parallel_iterations=1)
