@@ -80,6 +80,19 @@ for turn in range(150):
     step(tf.random.normal([64, 256]))
 """
 
+KEPT_IN_FUNCTIONS = """
+import tensorflow as tf
+
+@tf.function
+def step(x):
+    return tf.nn.relu(x)
+
+hooks = []
+for turn in range(180):
+    y = step(tf.random.normal([64, 256]))
+    hooks.append(lambda y=y: float(tf.reduce_sum(y)))  # HERE
+"""
+
 RETRACED = """
 import tensorflow as tf
 
@@ -259,6 +272,7 @@ LEAKS = {
     "kept_in_a_dict": (KEPT_IN_A_DICT, "kept", "history", "tensors"),
     "kept_in_an_attribute": (KEPT_IN_AN_ATTRIBUTE, "kept", "Inspect.outputs", "an epoch"),
     "kept_in_a_closure": (KEPT_IN_A_CLOSURE, "kept", "seen", "tensors"),
+    "kept_in_functions": (KEPT_IN_FUNCTIONS, "kept", "hooks", "holds"),
     "retraced": (RETRACED, "retraced", "train_step", "`lr` is a Python float that changes"),
     "retraced_by_length": (RETRACED_BY_LENGTH, "retraced", "predict", "`x` has another shape"),
     "function_in_a_loop": (FUNCTION_IN_A_LOOP, "rebuilt_function", "train_step", "new tf.function each time"),
@@ -437,6 +451,20 @@ for turn in range(200):
     last.append(step(tf.random.normal([64, 128])))
 """
 
+POOL = """
+import tensorflow as tf
+
+@tf.function
+def step(x):
+    return tf.nn.relu(x)
+
+pool = []
+for turn in range(200):
+    pool.append(step(tf.random.normal([64, 256])))
+    if len(pool) > 50:
+        pool.pop(0)
+"""
+
 HEALTHY = {
     "fit": FIT,
     "callbacks": CALLBACKS,
@@ -448,4 +476,5 @@ HEALTHY = {
     "pipeline": PIPELINE,
     "released": RELEASED,
     "bounded": BOUNDED,
+    "pool": POOL,
 }

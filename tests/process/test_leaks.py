@@ -19,7 +19,7 @@ RUNNER = Path(__file__).with_name("watched.py")
 GROUPS = [
     ["lengths", "native", "kept_in_a_list", "kept_in_a_dict", "kept_in_an_attribute", "kept_in_a_closure"],
     ["retraced", "retraced_by_length", "function_in_a_loop", "dataset_in_a_loop", "eager_call", "generator"],
-    ["model_in_a_loop", "cache", "shuffle"],
+    ["model_in_a_loop", "cache", "shuffle", "kept_in_functions"],
 ]
 BUDGETS = {"eager_call": "200MiB"}
 MAX_STEPS = 200
@@ -74,7 +74,7 @@ def test_healthy_scripts_raise_no_alarm_and_released_models_leave_nothing(tmp_pa
 
 
 def check_that_nothing_was_left(readings: list[tuple[int, int, int]]) -> None:
-    """Of models that were released: each of them would keep about 200 KiB of the host, 5 KiB of the device."""
+    """Of models that were released: each would keep about 200 KiB of the host and 5 KiB of the device."""
     device = [num_bytes for _, num_bytes, _ in readings]
     assert set(device[5:]) == {device[5]}
     host = trend([(number, num_bytes) for number, _, num_bytes in readings])

@@ -233,14 +233,20 @@ tf.ones([2**21])
 """
 
 
-def test_why_it_died_after_the_first_epoch(tmp_path: Path) -> None:
+def test_why_it_died_after_the_first_epoch_or_of_fragmentation(tmp_path: Path) -> None:
     def run(cause: Cause) -> Done:
         source, options, variables = CAUSES[cause]
         (tmp_path / f"{cause.name}.py").write_text(source)
         words = ("--observe", *options, "--record", f"{cause.name}.json", f"{cause.name}.py")
         return memfit(*words, folder=tmp_path, variables=variables)
 
-    done = together(*(partial(run, cause) for cause in CAUSES))
+    (tmp_path / "pieces.py").write_text(PIECES)
+    words = ("--observe", "--budget", "64MiB", "--record", "pieces.json", "pieces.py")
+    in_pieces, *done = together(
+        lambda: memfit(*words, folder=tmp_path), *(partial(run, cause) for cause in CAUSES)
+    )
+    assert in_pieces.returncode == 1, in_pieces.stderr
+    check_memory_in_pieces(Session.load(tmp_path / "pieces.json"))
     for cause, ended in zip(CAUSES, done, strict=True):
         session = Session.load(tmp_path / f"{cause.name}.json")
         autopsy = session.autopsy
@@ -260,14 +266,10 @@ def test_why_it_died_after_the_first_epoch(tmp_path: Path) -> None:
             assert smaller.source is Source.MEASURED
 
 
-def test_memory_that_is_in_pieces(tmp_path: Path) -> None:
-    (tmp_path / "pieces.py").write_text(PIECES)
-    words = ("--observe", "--budget", "64MiB", "--record", "run.json", "pieces.py")
-    ended = memfit(*words, folder=tmp_path)
-    assert ended.returncode == 1, ended.stderr
-    autopsy = Session.load(tmp_path / "run.json").autopsy
+def check_memory_in_pieces(session: Session) -> None:
+    autopsy = session.autopsy
     assert autopsy is not None
-    assert autopsy.cause == "the memory was in pieces (fragmentation).", ended.stderr
+    assert autopsy.cause == "the memory was in pieces (fragmentation)."
     assert autopsy.free_bytes is not None and autopsy.free_bytes >= 8 * MIB
     assert autopsy.largest_free_bytes is not None and autopsy.largest_free_bytes < 8 * MIB
     assert autopsy.place == "pieces.py:6"

@@ -48,6 +48,8 @@ class Evidence:
         unit: What growth is per.
         is_running: Whether the program is still in the middle of it.
         names: Of the containers that were blamed, by their ids.
+        num_readings: How many there were so far.
+        noticed: How many there were when a container was noticed, by its id.
     """
 
     shapes: dict[tuple[str, int], set[Any]] = field(default_factory=dict)
@@ -57,6 +59,8 @@ class Evidence:
     unit: str = "step"
     is_running: bool = True
     names: dict[int, Named] = field(default_factory=dict)
+    num_readings: int = 0
+    noticed: dict[int, int] = field(default_factory=dict)
 
     def name(self, holder: Any, deadline: Deadline) -> Named | None:
         """What a container is called: always the same, also when the names that led to it are gone."""
@@ -66,6 +70,13 @@ class Evidence:
                 return None
             self.names[id(holder)] = found
         return self.names[id(holder)]
+
+    def is_proven(self, holder: Any) -> bool:
+        """Whether a container that is emptied, too, has grown on for as long again as when it was noticed.
+
+        A pool that is filling up to its size looks like a leak until it is full.
+        """
+        return self.num_readings >= 2 * self.noticed.setdefault(id(holder), self.num_readings)
 
     def note_shapes(self, function: Any, arguments: Any) -> None:
         """What shapes a call had."""
@@ -113,7 +124,8 @@ def blame_heap(
     holders = grown(first, second, LEAST_SHARE * num_steps * slope, deadline)[:NUM_SUSPECTS]
     leaks = list(_kept(holders, growing, num_steps, evidence, deadline))
     large = [holder for holder, change in holders if change.num_bytes >= MOST_SHARE * num_steps * slope]
-    if _is_explained([*known, *leaks], growing) or any(_is_bounded(each, growing) for each in large):
+    is_waited_for = any(_is_bounded(each, growing) or id(each) in evidence.noticed for each in large)
+    if is_waited_for or _is_explained([*known, *leaks], growing):
         return leaks
     if not evidence.is_running:
         return leaks + list(_shapes(max(growing, key=lambda each: each.slope), evidence))
@@ -138,7 +150,7 @@ def _kept(
     named: set[Named] = set()
     for holder, change in holders:
         name = None if _is_bounded(holder, growing) else evidence.name(holder, deadline)
-        if name is None or name in named:
+        if name is None or name in named or (name.shrinks() and not evidence.is_proven(holder)):
             continue
         named.add(name)
         load = max(weigh(holder), change, key=lambda each: each.num)

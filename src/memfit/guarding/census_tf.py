@@ -143,10 +143,10 @@ def _added(candidates: list[Any], earlier: Census | None) -> set[int]:
     return set() if len(found) == len(candidates) else set(map(id, found))
 
 
-def _candidates(objects: list[Any]) -> list[Any]:
+def _candidates(objects: list[Any], passed_over: frozenset[type] = PASSED_OVER) -> list[Any]:
     """What may hold tensors and arrays, the newest first."""
     kinds = set(map(type, objects))
-    dull = {kind for kind in kinds if kind in PASSED_OVER or kind.__module__ in DULL_MODULES}
+    dull = {kind for kind in kinds if kind in passed_over or kind.__module__ in DULL_MODULES}
     return [each for each in reversed(objects) if type(each) not in dull and each is not objects]
 
 
@@ -221,7 +221,8 @@ def grown(
         if key in first.loads or (load.num >= MANY and (first.is_whole or key in second.added))
     }
     carried = {key: load for key, load in changes.items() if key not in found}
-    candidates = _candidates(gc.get_objects())
+    # Of functions in a list, what their closures and defaults hold.
+    candidates = _candidates(gc.get_objects(), PASSED_OVER - {FunctionType, MethodType})
     for _ in range(MAX_LEVELS):
         if sum(load.num_bytes for load in carried.values()) < least_bytes:
             break

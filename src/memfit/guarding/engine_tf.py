@@ -32,6 +32,7 @@ from memfit.measuring import device_tf
 from memfit.records import Growth, Leak, Watched
 
 READING_SHARE: Final = 0.0025  # Of the time, for readings and for looking at them.
+FREE_SECONDS: Final = 0.03  # Once, whatever share that is: a short program must be looked at, too.
 LEAST_GAP_SECONDS: Final = 0.01  # More readings would tell no more: of many, every second one is dropped.
 FREE_READINGS: Final = 64  # At every step, so that short programs are watched, too.
 FIRST_LOOK: Final = 20  # Readings.
@@ -62,13 +63,13 @@ class Engine:
         self._series: dict[Key, dict[str, Series]] = {}
         self._clock = Clock()
         self._tracer = Tracer(self._clock)
-        self._started = time.perf_counter()
+        self._started = self._paused = time.perf_counter()
         self._next_reading = 0.0
         self._next_look = FIRST_LOOK
         self._num_readings = 0
         self._step = 0.0
         self._num_epochs = 0
-        self._seconds, self._walk_seconds = 0.0, 0.0
+        self._seconds, self._walk_seconds, self._spent_seconds = 0.0, 0.0, 0.0
         self._first: tuple[Census, int] | None = None
         self._growths: list[Growth] = []
         self._leaks: dict[tuple[str, str], Leak] = {}
@@ -81,12 +82,14 @@ class Engine:
         """Begins to listen."""
         if not self._is_on:
             self._is_on = True
+            self._started += time.perf_counter() - self._paused  # Shares are of the time that is watched.
             self._listening.enter_context(internals.listening(self))
 
     def finish(self) -> None:
         """Looks a last time, and stops listening."""
         if self._is_on:
             self._is_on = False
+            self._paused = time.perf_counter()
             self._listening.close()
             if self._meters is not None:
                 self._read(self._last_step())  # What is gone with the end was no leak.
@@ -110,18 +113,23 @@ class Engine:
             return
         if self._meters is None:
             self._meters = Meters(self._budget)
-        start, walked_seconds = time.perf_counter(), self._walk_seconds
+        start, walked_seconds = time.thread_time(), self._walk_seconds
         self._read(step)
         if arguments:
             self._evidence.note_shapes(function, arguments)
         if kind == "call":
             self._note_call(function)
         self._look_if_due()
-        took = time.perf_counter() - start
+        took = time.thread_time() - start
         self._seconds += took
         # Walks over the heap have a share of their own.
-        gap = (took - self._walk_seconds + walked_seconds) / READING_SHARE
-        self._next_reading = start + max(LEAST_GAP_SECONDS, gap)
+        self._spent_seconds += took - (self._walk_seconds - walked_seconds)
+        self._next_reading = self._next_allowed()
+
+    def _next_allowed(self) -> float:
+        """When a reading may come again: when its share of the time covers what all of them have cost."""
+        covered = (self._spent_seconds - FREE_SECONDS) / READING_SHARE
+        return max(time.perf_counter() + LEAST_GAP_SECONDS, self._started + covered)
 
     def _is_due(self, step: int) -> bool:
         if self._every is not None:
@@ -241,6 +249,7 @@ class Engine:
         evidence = self._evidence
         # At the end the program's objects may be gone while the process has still their memory.
         evidence.is_running = not is_last
+        evidence.num_readings = self._num_readings
         evidence.unit = self._unit()
         evidence.steps_per_epoch = self._steps_per_epoch
         evidence.grown_bytes = self._meters.grown_bytes()

@@ -17,7 +17,7 @@ from types import CellType, FrameType, FunctionType, GeneratorType, ModuleType
 from typing import Any, Final
 
 from memfit.guarding.deadline import Deadline
-from memfit.guarding.sources import assignment_line, growth_line, read_tree
+from memfit.guarding.sources import assignment_line, growth_line, read_tree, shrinks
 from memfit.measuring.places import first_user_place
 
 MAX_DEPTH: Final = 5
@@ -51,6 +51,11 @@ class Named:
         """The line where the variable grows, if it does so by that name."""
         tree = read_tree(self.file)
         return None if tree is None else growth_line(tree, self.variable)
+
+    def shrinks(self) -> bool:
+        """Whether the file takes something out of the variable again."""
+        tree = read_tree(self.file)
+        return tree is not None and shrinks(tree, self.variable)
 
 
 def split_place(place: str | None) -> tuple[str, int] | None:
