@@ -32,6 +32,7 @@ from memfit.units import format_bytes
 MOST_CHUNKS: Final = 5
 MOST_LAYERS: Final = 8
 MOST_SHARES: Final = 6
+LEAST_SHARE: Final = 0.01
 REST: Final = "activations, inputs and the rest"
 OTHERS: Final = "the rest"
 MOST_READINGS: Final = 12
@@ -222,8 +223,8 @@ def _rest(num_bytes: int, forecast: Forecast | None) -> tuple[Held, ...]:
     whole = Held(name=REST, num_bytes=num_bytes)
     if forecast is None or not forecast.activations:
         return (whole,)
-    shown = forecast.activations[:MOST_SHARES]
     all_bytes = sum(each.num_bytes for each in forecast.activations)
+    shown = [each for each in forecast.activations if each.num_bytes >= LEAST_SHARE * all_bytes][:MOST_SHARES]
     parts = tuple(
         Held(name=f"{each.name}, by estimate", num_bytes=num_bytes * each.num_bytes // all_bytes)
         for each in shown
