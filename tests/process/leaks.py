@@ -80,6 +80,19 @@ for turn in range(150):
     step(tf.random.normal([64, 256]))
 """
 
+KEPT_IN_FUNCTIONS = """
+import tensorflow as tf
+
+@tf.function
+def step(x):
+    return tf.nn.relu(x)
+
+hooks = []
+for turn in range(180):
+    y = step(tf.random.normal([64, 256]))
+    hooks.append(lambda y=y: float(tf.reduce_sum(y)))  # HERE
+"""
+
 RETRACED = """
 import tensorflow as tf
 
@@ -97,7 +110,7 @@ RETRACED_BY_LENGTH = """
 import keras
 import tensorflow as tf
 
-model = keras.Sequential([keras.Input((None, 4)), keras.layers.GRU(4)])
+model = keras.Sequential([keras.Input((None, 4)), keras.layers.Dense(4)])
 
 @tf.function
 def predict(x):  # HERE
@@ -259,6 +272,7 @@ LEAKS = {
     "kept_in_a_dict": (KEPT_IN_A_DICT, "kept", "history", "tensors"),
     "kept_in_an_attribute": (KEPT_IN_AN_ATTRIBUTE, "kept", "Inspect.outputs", "an epoch"),
     "kept_in_a_closure": (KEPT_IN_A_CLOSURE, "kept", "seen", "tensors"),
+    "kept_in_functions": (KEPT_IN_FUNCTIONS, "kept", "hooks", "holds"),
     "retraced": (RETRACED, "retraced", "train_step", "`lr` is a Python float that changes"),
     "retraced_by_length": (RETRACED_BY_LENGTH, "retraced", "predict", "`x` has another shape"),
     "function_in_a_loop": (FUNCTION_IN_A_LOOP, "rebuilt_function", "train_step", "new tf.function each time"),
@@ -409,14 +423,19 @@ RELEASED = """
 import keras
 import numpy as np
 import memfit
+import tensorflow as tf
 
-x = np.ones((32, 32), "float32")
-for fold in range(7):
-    model = keras.Sequential([keras.Input((32,)), keras.layers.Dense(256, "relu"), keras.layers.Dense(1)])
+x = np.ones((4, 8), "float32")
+readings = []
+for number in range(18):
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(64, "swish"), keras.layers.Dense(1)])
     model.compile("adam", "mse")
-    model.fit(x, x[:, :1], batch_size=8, epochs=2, verbose=0)
+    for _ in range(2):
+        model.train_on_batch(x, x[:, :1])
     del model
     memfit.release()
+    device = tf.config.experimental.get_memory_info("CPU:0")["current"]
+    readings.append((number, device, memfit.read_memory().host_bytes))
 """
 
 BOUNDED = """
@@ -432,6 +451,20 @@ for turn in range(200):
     last.append(step(tf.random.normal([64, 128])))
 """
 
+POOL = """
+import tensorflow as tf
+
+@tf.function
+def step(x):
+    return tf.nn.relu(x)
+
+pool = []
+for turn in range(200):
+    pool.append(step(tf.random.normal([64, 256])))
+    if len(pool) > 50:
+        pool.pop(0)
+"""
+
 HEALTHY = {
     "fit": FIT,
     "callbacks": CALLBACKS,
@@ -443,4 +476,5 @@ HEALTHY = {
     "pipeline": PIPELINE,
     "released": RELEASED,
     "bounded": BOUNDED,
+    "pool": POOL,
 }

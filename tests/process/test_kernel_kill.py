@@ -87,3 +87,35 @@ def test_an_autopsy_of_a_kill_by_the_kernel(group: Path, tmp_path: Path) -> None
     assert sizes == sorted(sizes)
     assert sizes[-1] > LIMIT_BYTES / 2
     assert "host memory, after" in ended.stderr
+
+
+NEIGHBOUR = """
+import pathlib, sys
+pathlib.Path(sys.argv[1], "cgroup.procs").write_text(str(__import__("os").getpid()))
+kept = bytearray(b"x") * (240 * 2**20)
+print("ready", flush=True)
+input()
+"""
+
+
+def test_a_neighbour_that_took_the_memory(group: Path, tmp_path: Path) -> None:
+    (tmp_path / "hog.py").write_text(HOG)
+    # Of two, the kernel ends the one that asks to be ended first.
+    chosen = "import pathlib; pathlib.Path('/proc/self/oom_score_adj').write_text('1000')\n"
+    with subprocess.Popen(
+        (sys.executable, "-c", NEIGHBOUR, str(group)), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        ended = subprocess.run(
+            (sys.executable, "-c", chosen + SUPERVISED, str(group)),
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+        other.communicate()
+    assert ended.returncode == 128 + 9, ended.stderr
+    autopsy = Session.load(tmp_path / "run.json").autopsy
+    assert autopsy is not None
+    assert autopsy.cause == "other processes took the memory."
+    assert [each.pid for each in autopsy.neighbours] == [other.pid]

@@ -5,12 +5,15 @@ import os
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from memfit.guarding.first_epoch import Cause
-from memfit.records import Outcome, Session
+from memfit.records import Outcome, Session, Source
 from memfit.units import MIB
 
 # A real limit with clean errors: oneDNN would turn a failed request into a crash.
@@ -41,6 +44,16 @@ def memfit(
     return python("-m", "memfit", "run", *words, folder=folder, variables=variables, typed=typed)
 
 
+Done = subprocess.CompletedProcess[str]
+AT_ONCE = 3  # A request that fails waits 10 s, and does nothing meanwhile.
+
+
+def together(*runs: Callable[[], Done]) -> list[Done]:
+    """Several processes side by side."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return [each.result() for each in [pool.submit(run) for run in runs]]
+
+
 OWN_LOOP = """
 import numpy as np
 import keras
@@ -64,12 +77,14 @@ print("losses", *(f"{float(step(x)):.3f}" for _ in range(2)))
 
 def test_a_loop_of_ones_own_that_dies_and_does_not_under_memfit(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(OWN_LOOP)
-    died = python("train.py", folder=tmp_path, variables=limited(32))
+    died, ended, plenty = together(
+        lambda: python("train.py", folder=tmp_path, variables=limited(32)),
+        lambda: memfit("train.py", folder=tmp_path, variables=limited(32)),
+        lambda: memfit("--observe", "train.py", folder=tmp_path, variables=limited(2000)),
+    )
     assert died.returncode == 1
     assert "ResourceExhaustedError" in died.stderr
-    ended = memfit("train.py", folder=tmp_path, variables=limited(32))
     assert ended.returncode == 0, ended.stderr
-    plenty = memfit("--observe", "train.py", folder=tmp_path, variables=limited(2000))
     assert ended.stdout == plenty.stdout
     assert ended.stdout.startswith("losses 0.")
 
@@ -97,7 +112,11 @@ print(abs(together - model.predict(x[:1024], batch_size=64, verbose=0)).max() < 
 
 def test_a_fit_that_dies_in_validation_and_does_not_under_memfit(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(IN_VALIDATION)
-    died = memfit("--observe", "--record", "died.json", "train.py", folder=tmp_path, variables=limited(14))
+    record, limit = ("--record", "died.json"), limited(14)
+    died, ended = together(
+        lambda: memfit("--observe", *record, "train.py", folder=tmp_path, variables=limit),
+        lambda: memfit("--record", "run.json", "train.py", folder=tmp_path, variables=limit),
+    )
     assert died.returncode == 1
     assert "ResourceExhaustedError" in died.stderr
     autopsy = Session.load(tmp_path / "died.json").autopsy
@@ -108,10 +127,14 @@ def test_a_fit_that_dies_in_validation_and_does_not_under_memfit(tmp_path: Path)
     assert autopsy.limit_bytes == 14 * MIB
     assert autopsy.in_use_bytes is not None and 0 < autopsy.in_use_bytes < 16 * MIB
     assert autopsy.layers[0].name == "wide"
-    assert {"weights", "activations, inputs and the rest"} <= {each.name for each in autopsy.held}
-    assert len(autopsy.ways_out) == 3
+    # The step was measured again when it was dead: what it held by layer, and what would have fitted.
+    assert {"weights", "activations of wide, by estimate"} <= {each.name for each in autopsy.held}
+    planned, smaller, more = autopsy.ways_out
+    assert [each.source for each in autopsy.ways_out] == [Source.MEASURED] * 3
+    assert planned.predicted_bytes is not None and planned.predicted_bytes < 14 * MIB
+    assert smaller.predicted_bytes is not None and smaller.predicted_bytes < 14 * MIB
+    assert more.predicted_bytes is not None and more.predicted_bytes > 16 * MIB
     assert "way out 1" in died.stderr
-    ended = memfit("--record", "run.json", "train.py", folder=tmp_path, variables=limited(14))
     assert ended.returncode == 0, ended.stderr
     session = Session.load(tmp_path / "run.json")
     assert session.autopsy is not None and session.autopsy.is_survived
@@ -148,27 +171,108 @@ few = keras.layers.Lambda(lambda x: x[:, :8])
 model = keras.Sequential([keras.Input((2**19,)), few, keras.layers.Dense(1)])
 model.compile("sgd", "mse")
 for _ in range(3):
-    model.fit(data.take(200).repeat(), steps_per_epoch=20, epochs=20, verbose=0)
+    model.fit(data.take(200).repeat(), steps_per_epoch=10, epochs=20, verbose=0)
+"""
+RETRACES = """
+import numpy as np
+import keras
+import tensorflow as tf
+
+class Score(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        score(epoch)
+
+@tf.function
+def score(epoch):
+    return tf.reduce_sum(tf.constant(np.full([2**22], epoch, "float32")))  # 16 MiB in every graph.
+
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+model.fit(np.ones((64, 4)), np.ones((64, 1)), batch_size=8, epochs=99, verbose=0, callbacks=[Score()])
+"""
+LOOPS = """
+import numpy as np
+import keras
+
+x = np.ones((32, 1024), "float32")
+for fold in range(99):
+    model = keras.Sequential([keras.Input((1024,)), keras.layers.Dense(512), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+    model.fit(x, x[:, :1], batch_size=16, epochs=2, verbose=0)
+    del model
+    keras.utils.clear_session()
+"""
+LENGTHENS = """
+import numpy as np
+import keras
+
+def batches():
+    for step in range(99):
+        x = np.ones((4, 4096 if step == 25 else 8 + step % 5, 8), "float32")
+        yield x, x[:, :, :1]
+
+model = keras.Sequential([keras.Input((None, 8)), keras.layers.Dense(256, "relu"), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+model.fit(batches(), steps_per_epoch=10, epochs=9, verbose=0)
+"""
+# The sixth, a validation that is bigger than training, is above.
+HOST = ("--host-budget", "1100MiB")
+CAUSES = {
+    Cause.KEPT_TENSORS: (KEEPS, HOST, {}),
+    Cause.DATA_BUFFER: (CACHES, HOST, {}),
+    Cause.RETRACING: (RETRACES, HOST, {}),
+    Cause.NEXT_MODEL: (LOOPS, (), limited(32)),
+    Cause.LONG_BATCH: (LENGTHENS, (), limited(32)),
+}
+PIECES = """
+import tensorflow as tf
+
+pieces = [tf.ones([2**18]) for _ in range(60)]
+del pieces[::2]
+tf.ones([2**21])
 """
 
 
-@pytest.mark.parametrize(
-    ("source", "cause"), [(KEEPS, Cause.KEPT_TENSORS), (CACHES, Cause.DATA_BUFFER)], ids=["tensors", "cache"]
-)
-def test_what_fills_memory_after_the_first_epoch_is_named(tmp_path: Path, source: str, cause: Cause) -> None:
-    (tmp_path / "train.py").write_text(source)
-    ended = memfit(
-        "--observe", "--host-budget", "1500MiB", "--record", "run.json", "train.py",
-        folder=tmp_path,
-    )  # fmt: skip
-    assert ended.returncode == 128 + 9, ended.stderr
-    session = Session.load(tmp_path / "run.json")
-    assert session.measurement.outcome is Outcome.HOST_OUT_OF_MEMORY
-    assert session.autopsy is not None
-    assert session.autopsy.cause == f"{cause.value}."
-    first, last = session.autopsy.host_readings[0], session.autopsy.host_readings[-1]
-    assert first.host_bytes < last.host_bytes
-    assert "host memory, after" in ended.stderr
+def test_why_it_died_after_the_first_epoch_or_of_fragmentation(tmp_path: Path) -> None:
+    def run(cause: Cause) -> Done:
+        source, options, variables = CAUSES[cause]
+        (tmp_path / f"{cause.name}.py").write_text(source)
+        words = ("--observe", *options, "--record", f"{cause.name}.json", f"{cause.name}.py")
+        return memfit(*words, folder=tmp_path, variables=variables)
+
+    (tmp_path / "pieces.py").write_text(PIECES)
+    words = ("--observe", "--budget", "64MiB", "--record", "pieces.json", "pieces.py")
+    in_pieces, *done = together(
+        lambda: memfit(*words, folder=tmp_path), *(partial(run, cause) for cause in CAUSES)
+    )
+    assert in_pieces.returncode == 1, in_pieces.stderr
+    check_memory_in_pieces(Session.load(tmp_path / "pieces.json"))
+    for cause, ended in zip(CAUSES, done, strict=True):
+        session = Session.load(tmp_path / f"{cause.name}.json")
+        autopsy = session.autopsy
+        assert autopsy is not None, ended.stderr
+        assert autopsy.cause == f"{cause.value}.", ended.stderr
+        if CAUSES[cause][1] == HOST:
+            assert ended.returncode == 128 + 9, ended.stderr
+            assert session.measurement.outcome is Outcome.HOST_OUT_OF_MEMORY
+            assert autopsy.host_readings[0].host_bytes < autopsy.host_readings[-1].host_bytes
+            assert "host memory, after" in ended.stderr
+        else:
+            assert ended.returncode == 1, ended.stderr
+            assert session.measurement.outcome is Outcome.DEVICE_OUT_OF_MEMORY
+        if cause is Cause.LONG_BATCH:
+            assert "were [4, 4096, 8] against [4, 12, 8] of the largest" in autopsy.evidence[0]
+            (smaller,) = (way for way in autopsy.ways_out if "batch_size=" in way.command)
+            assert smaller.source is Source.MEASURED
+
+
+def check_memory_in_pieces(session: Session) -> None:
+    autopsy = session.autopsy
+    assert autopsy is not None
+    assert autopsy.cause == "the memory was in pieces (fragmentation)."
+    assert autopsy.free_bytes is not None and autopsy.free_bytes >= 8 * MIB
+    assert autopsy.largest_free_bytes is not None and autopsy.largest_free_bytes < 8 * MIB
+    assert autopsy.place == "pieces.py:6"
 
 
 RESTARTED = """
@@ -259,8 +363,10 @@ def scripts(tmp_path: Path) -> Path:
 def test_a_script_behaves_as_under_plain_python(scripts: Path, words: tuple[str, ...], typed: str) -> None:
     with zipfile.ZipFile(scripts / "archive.zip", "w") as archive:
         archive.writestr("__main__.py", SHOW)
-    plain = python(*words, folder=scripts, typed=typed)
-    ended = memfit(*words, folder=scripts, typed=typed)
+    plain, ended = together(
+        lambda: python(*words, folder=scripts, typed=typed),
+        lambda: memfit(*words, folder=scripts, typed=typed),
+    )
     assert (ended.returncode, ended.stdout) == (plain.returncode, plain.stdout), ended.stderr
     *lines, closing = ended.stderr.splitlines()
     assert closing.startswith("memfit: no TensorFlow device was used")

@@ -20,9 +20,13 @@ def main(paths: list[str]) -> None:
             memfit.watch(budget=budget, seconds=0.1) as watcher,
         ):
             warnings.simplefilter("always")
-            runpy.run_path(path, run_name="__main__")
+            readings = runpy.run_path(path, run_name="__main__").get("readings")
         said = [str(each.message) for each in caught if issubclass(each.category, memfit.MemfitWarning)]
-        found[Path(path).name] = {"watched": watcher.result().to_dict(), "said": said}
+        found[Path(path).name] = {
+            "watched": watcher.result().to_dict(),
+            "said": said,
+            "readings": readings,
+        }
         del watcher, caught
         memfit.release()
     print("\n" + json.dumps(found))

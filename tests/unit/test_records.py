@@ -66,7 +66,10 @@ def broken(**changes: object) -> str:
     ("text", "fault"),
     [
         ("{", "run.json is not JSON: Expecting property name"),
-        ("[1]", 'run.json is not a memfit record: the field "memfit" must be one of Autopsy, Budget'),
+        (
+            "[1]",
+            'run.json is not a memfit record: the field "memfit" must be one of Autopsy, BatchPeak, Budget',
+        ),
         ('{"memfit": "Banana"}', "Received: 'Banana'"),
         ('{"memfit": ["Budget"]}', "Received: ['Budget']"),
         (broken(seconds="GONE"), 'the field "seconds" is missing'),

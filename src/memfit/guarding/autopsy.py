@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from memfit.guarding.first_epoch import TRAINING, Verdict, find_cause
+from memfit.guarding.first_epoch import TRAINING, Batches, Verdict, find_cause
 from memfit.guarding.fragments import why_fragmented
 from memfit.guarding.ways_out import Situation, find_ways_out
 from memfit.measuring.allocator_log import Dump
 from memfit.records import (
     Autopsy,
     DeviceReading,
+    Forecast,
     Held,
     HostReading,
     Inventory,
@@ -30,6 +31,10 @@ from memfit.units import format_bytes
 
 MOST_CHUNKS: Final = 5
 MOST_LAYERS: Final = 8
+MOST_SHARES: Final = 6
+LEAST_SHARE: Final = 0.01
+REST: Final = "activations, inputs and the rest"
+OTHERS: Final = "the rest"
 MOST_READINGS: Final = 12
 # A process that others leave no more than this share of the memory was ended by them, not by itself.
 CROWDED_SHARE: Final = 0.5
@@ -75,9 +80,9 @@ def perform(evidence: Evidence) -> Autopsy:
         return _survived(evidence)  # Something else may have ended it; memory did not.
     is_host = measurement.outcome is not Outcome.DEVICE_OUT_OF_MEMORY
     request = measurement.request
-    verdict = find_cause(evidence.moments, is_host=is_host, request=request)
-    pieces = "" if is_host else why_fragmented(evidence.dump, request.num_bytes if request else None)
     inventory = evidence.inventory or Inventory()
+    verdict = find_cause(evidence.moments, is_host=is_host, request=request, batches=_batches(inventory))
+    pieces = "" if is_host else why_fragmented(evidence.dump, request.num_bytes if request else None)
     in_use = _in_use(evidence)
     situation = Situation(
         script=measurement.target,
@@ -95,6 +100,7 @@ def perform(evidence: Evidence) -> Autopsy:
         plan=evidence.plan,
         has_fit=bool(evidence.moments),
         has_batch_norm=inventory.has_batch_norm,
+        forecast=inventory.forecast,
     )
     cause, reasons = _explain(evidence, verdict, pieces, is_host=is_host)
     return Autopsy(
@@ -150,6 +156,8 @@ def _explain(
 
 def _crowd(evidence: Evidence) -> str:
     """Whether others have more of the memory than the script ever had."""
+    if evidence.measurement.host_limit_bytes is not None:
+        return ""  # The script went over a limit of its own, whatever others had.
     own = max((each.host_bytes for each in evidence.host_readings), default=None)
     others = sum(each.num_bytes for each in evidence.neighbours if each.memory == "host")
     if own is None or own > CROWDED_SHARE * (own + others):
@@ -178,6 +186,12 @@ def _batch_size(evidence: Evidence, inventory: Inventory) -> int | None:
     return request.shape[0] if request is not None and request.shape else None
 
 
+def _batches(inventory: Inventory) -> Batches | None:
+    if not inventory.batch_shapes or not inventory.largest_shapes:
+        return None
+    return Batches(died=inventory.batch_shapes, largest=inventory.largest_shapes)
+
+
 def _limit(evidence: Evidence) -> int | None:
     if evidence.dump is not None and evidence.dump.limit_bytes is not None:
         return evidence.dump.limit_bytes
@@ -200,8 +214,23 @@ def _held(inventory: Inventory, in_use: int | None) -> tuple[Held, ...]:
     known = sum(each.num_bytes for each in inventory.held)
     if in_use is None or not inventory.held or in_use <= known:
         return inventory.held
-    rest = Held(name="activations, inputs and the rest", num_bytes=in_use - known)
-    return tuple(sorted((*inventory.held, rest), key=lambda each: each.num_bytes, reverse=True))
+    rest = _rest(in_use - known, inventory.forecast)
+    return tuple(sorted((*inventory.held, *rest), key=lambda each: each.num_bytes, reverse=True))
+
+
+def _rest(num_bytes: int, forecast: Forecast | None) -> tuple[Held, ...]:
+    """What is neither weights, slots nor kept; by layer, in the shares that the step has at its peak."""
+    whole = Held(name=REST, num_bytes=num_bytes)
+    if forecast is None or not forecast.activations:
+        return (whole,)
+    all_bytes = sum(each.num_bytes for each in forecast.activations)
+    shown = [each for each in forecast.activations if each.num_bytes >= LEAST_SHARE * all_bytes][:MOST_SHARES]
+    parts = tuple(
+        Held(name=f"{each.name}, by estimate", num_bytes=num_bytes * each.num_bytes // all_bytes)
+        for each in shown
+    )
+    left = num_bytes - sum(each.num_bytes for each in parts)
+    return (*parts, Held(name=OTHERS, num_bytes=left)) if left else parts
 
 
 def _chunks(dump: Dump | None) -> tuple[Held, ...]:

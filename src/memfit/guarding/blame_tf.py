@@ -16,7 +16,8 @@ import tensorflow as tf
 
 from memfit.estimating.internals_tf import buffer_size
 from memfit.guarding import sources, wording
-from memfit.guarding.census_tf import Census, grown, live_datasets, weigh
+from memfit.guarding.census_tf import Census, Load, grown, live_datasets, weigh
+from memfit.guarding.deadline import Deadline
 from memfit.guarding.naming import Named, is_user_file, name_of, running_frames, split_place
 from memfit.guarding.traces import Origin
 from memfit.guarding.tracing_tf import Tracer, user_caller
@@ -41,12 +42,14 @@ class Evidence:
 
     Attributes:
         shapes: The different shapes that a caller passed, by its place.
-        callers: By place, who was called.
         calls: Models that were called outside of functions: how often, and the most that a call held.
         grown_bytes: By how much the host's memory grew since the beginning.
         steps_per_epoch: Steps of an epoch, or `None` where no epoch was seen.
         unit: What growth is per.
         is_running: Whether the program is still in the middle of it.
+        names: Of the containers that were blamed, by their ids.
+        num_readings: How many there were so far.
+        noticed: How many there were when a container was noticed, by its id.
     """
 
     shapes: dict[tuple[str, int], set[Any]] = field(default_factory=dict)
@@ -55,6 +58,25 @@ class Evidence:
     steps_per_epoch: float | None = None
     unit: str = "step"
     is_running: bool = True
+    names: dict[int, Named] = field(default_factory=dict)
+    num_readings: int = 0
+    noticed: dict[int, int] = field(default_factory=dict)
+
+    def name(self, holder: Any, deadline: Deadline) -> Named | None:
+        """What a container is called: always the same, also when the names that led to it are gone."""
+        if id(holder) not in self.names:
+            found = name_of(holder, deadline)
+            if found is None:
+                return None
+            self.names[id(holder)] = found
+        return self.names[id(holder)]
+
+    def is_proven(self, holder: Any) -> bool:
+        """Whether a container that is emptied, too, has grown on for as long again as when it was noticed.
+
+        A pool that is filling up to its size looks like a leak until it is full.
+        """
+        return self.num_readings >= 2 * self.noticed.setdefault(id(holder), self.num_readings)
 
     def note_shapes(self, function: Any, arguments: Any) -> None:
         """What shapes a call had."""
@@ -88,13 +110,22 @@ def blame_habits(growths: list[Growth], tracer: Tracer, evidence: Evidence) -> l
 
 
 def blame_heap(
-    first: Census, second: Census, growths: list[Growth], known: list[Leak], evidence: Evidence
+    first: Census,
+    second: Census,
+    growths: list[Growth],
+    known: list[Leak],
+    evidence: Evidence,
+    deadline: Deadline,
 ) -> list[Leak]:
     """What makes memory grow, by what came between two counts of the heap, beside what is known already."""
     num_steps = max(1.0, second.step - first.step)
     growing = [each for each in growths if each.is_growing and each.room is not None]
-    leaks = list(_kept(first, second, growing, num_steps, evidence))
-    if _is_explained([*known, *leaks], growing) or _are_buffers_filling(first, second, growing, num_steps):
+    slope = max(each.slope for each in growing)
+    holders = grown(first, second, LEAST_SHARE * num_steps * slope, deadline)[:NUM_SUSPECTS]
+    leaks = list(_kept(holders, growing, num_steps, evidence, deadline))
+    large = [holder for holder, change in holders if change.num_bytes >= MOST_SHARE * num_steps * slope]
+    is_waited_for = any(_is_bounded(each, growing) or id(each) in evidence.noticed for each in large)
+    if is_waited_for or _is_explained([*known, *leaks], growing):
         return leaks
     if not evidence.is_running:
         return leaks + list(_shapes(max(growing, key=lambda each: each.slope), evidence))
@@ -109,14 +140,17 @@ def _is_explained(leaks: list[Leak], growing: list[Growth]) -> bool:
 
 
 def _kept(
-    first: Census, second: Census, growing: list[Growth], num_steps: float, evidence: Evidence
+    holders: list[tuple[Any, Load]],
+    growing: list[Growth],
+    num_steps: float,
+    evidence: Evidence,
+    deadline: Deadline,
 ) -> Iterator[Leak]:
-    least_bytes = LEAST_SHARE * num_steps * max(each.slope for each in growing)
     per_epoch = evidence.steps_per_epoch
     named: set[Named] = set()
-    for holder, change in grown(first, second, least_bytes)[:NUM_SUSPECTS]:
-        name = None if _is_bounded(holder, growing) else name_of(holder)
-        if name is None or name in named:
+    for holder, change in holders:
+        name = None if _is_bounded(holder, growing) else evidence.name(holder, deadline)
+        if name is None or name in named or (name.shrinks() and not evidence.is_proven(holder)):
             continue
         named.add(name)
         load = max(weigh(holder), change, key=lambda each: each.num)
@@ -130,12 +164,6 @@ def _kept(
             per_epoch=None if per_epoch is None else change.num / num_steps * per_epoch,
             unit=evidence.unit,
         )
-
-
-def _are_buffers_filling(first: Census, second: Census, growing: list[Growth], num_steps: float) -> bool:
-    """Whether what grows will end by itself."""
-    least_bytes = MOST_SHARE * num_steps * max(each.slope for each in growing)
-    return any(_is_bounded(holder, growing) for holder, _ in grown(first, second, least_bytes)[:NUM_SUSPECTS])
 
 
 def _is_bounded(holder: Any, growing: list[Growth]) -> bool:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import takewhile
 from types import (
     BuiltinFunctionType,
     CodeType,
@@ -27,6 +29,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from memfit.guarding.deadline import Deadline
 from memfit.guarding.naming import CONTAINERS
 
 EagerTensor: Final = tf.__internal__.EagerTensor
@@ -41,6 +44,8 @@ COUNTED: Final = {
 MANY: Final = 8  # Fewer things than this in a new container, and it is only carried by a larger one.
 FEW: Final = 3  # Fewer than this came in between, and it is chance.
 MAX_LEVELS: Final = 3
+BETWEEN_LOOKS: Final = 2000  # Containers between two looks at the time.
+NUM_MARKS: Final = 200  # Some of the newest containers, of which some will live on.
 UNWEIGHED: Final = (tf.resource, tf.variant)
 # They hold no tensors of their own, and there are very many of them.
 PASSED_OVER: Final = frozenset(
@@ -92,6 +97,9 @@ class Census:
         kinds: The type of each of those containers.
         types: Objects by type.
         nums: How many models, optimizers, functions, graphs and datasets there are.
+        is_whole: Whether there was time for all containers; if not, `loads` are of the newest.
+        newest: The ids of the newest containers, by which a later count knows those that came after them.
+        added: The ids of those in `loads` that came after an earlier count.
     """
 
     step: float
@@ -101,25 +109,53 @@ class Census:
     kinds: dict[int, type] = field(default_factory=dict)
     types: Counter[type] = field(default_factory=Counter)
     nums: dict[str, int] = field(default_factory=dict)
+    is_whole: bool = True
+    newest: frozenset[int] = frozenset()
+    added: set[int] = field(default_factory=set)
 
 
-def take_census(step: float) -> Census:
-    """Counts everything that is alive now."""
+def take_census(step: float, deadline: Deadline | None = None, earlier: Census | None = None) -> Census:
+    """Counts everything that is alive now.
+
+    Args:
+        step: When.
+        earlier: What it will be compared with, or `None`.
+        deadline: When to stop looking into containers. The newest come first: what a program keeps is younger
+            than what was there when it had loaded TensorFlow.
+    """
     objects = gc.get_objects()
     census = Census(step=step, types=Counter(map(type, objects)))
     census.nums = {name: _num_of(census.types, kind) for name, kind in COUNTED.items()}
     weights = _weigh_tensors(objects, census)
     candidates = _candidates(objects)
     del objects
-    _hold_leaves(candidates, weights, census)
+    census.newest = frozenset(map(id, candidates[:NUM_MARKS]))
+    _hold_leaves(candidates, weights, census, deadline or Deadline(None))
+    census.added = census.loads.keys() & _added(candidates, earlier)
     return census
 
 
-def _candidates(objects: list[Any]) -> list[Any]:
-    """What may hold tensors and arrays."""
+def _added(candidates: list[Any], earlier: Census | None) -> set[int]:
+    """The ids of containers that came after an earlier count; none where nothing tells them apart."""
+    if earlier is None:
+        return set()
+    found = list(takewhile(lambda each: id(each) not in earlier.newest, candidates))
+    return set() if len(found) == len(candidates) else set(map(id, found))
+
+
+def _candidates(objects: list[Any], passed_over: frozenset[type] = PASSED_OVER) -> list[Any]:
+    """What may hold tensors and arrays, the newest first."""
     kinds = set(map(type, objects))
-    dull = {kind for kind in kinds if kind in PASSED_OVER or kind.__module__ in DULL_MODULES}
-    return [each for each in objects if type(each) not in dull and each is not objects]
+    dull = {kind for kind in kinds if kind in passed_over or kind.__module__ in DULL_MODULES}
+    return [each for each in reversed(objects) if type(each) not in dull and each is not objects]
+
+
+def _until(deadline: Deadline, candidates: list[Any]) -> Iterator[Any]:
+    """As many as there is time for."""
+    for start in range(0, len(candidates), BETWEEN_LOOKS):
+        if deadline.is_over:
+            return
+        yield from candidates[start : start + BETWEEN_LOOKS]
 
 
 def _num_of(types: Counter[type], wanted: type) -> int:
@@ -148,10 +184,10 @@ def array_bytes(array: Any) -> int:
     return int(array.nbytes)
 
 
-def _hold_leaves(candidates: list[Any], weights: dict[int, Load], census: Census) -> None:
+def _hold_leaves(candidates: list[Any], weights: dict[int, Load], census: Census, deadline: Deadline) -> None:
     """Who holds tensors and arrays. Arrays are not known to the collector; those that hold them are."""
     arrays: set[int] = set()
-    for each in candidates:
+    for each in _until(deadline, candidates):
         for part in gc.get_referents(each):
             if type(part) is EagerTensor:
                 weight = weights.get(id(part))
@@ -165,22 +201,32 @@ def _hold_leaves(candidates: list[Any], weights: dict[int, Load], census: Census
             if weight is not None:
                 census.loads.setdefault(id(each), Load()).add(weight)
                 census.kinds[id(each)] = type(each)
+    census.is_whole = not deadline.is_over
 
 
-def grown(first: Census, second: Census, least_bytes: float) -> list[tuple[Any, Load]]:
+def grown(
+    first: Census, second: Census, least_bytes: float, deadline: Deadline | None = None
+) -> list[tuple[Any, Load]]:
     """The containers that hold more than before, with what came in between; the most bytes first.
 
     Tensors may be kept in rows, pairs or objects of which there are ever more. Those are small, and new; what
     grows is the container that holds them, so their loads are carried up to it.
     """
+    deadline = deadline or Deadline(None)
     changes = _changes(first, second)
-    found = {key: load for key, load in changes.items() if key in first.loads or load.num >= MANY}
+    # What a count did not come to may have been there all the time.
+    found = {
+        key: load
+        for key, load in changes.items()
+        if key in first.loads or (load.num >= MANY and (first.is_whole or key in second.added))
+    }
     carried = {key: load for key, load in changes.items() if key not in found}
-    candidates = _candidates(gc.get_objects())
+    # Of functions in a list, what their closures and defaults hold.
+    candidates = _candidates(gc.get_objects(), PASSED_OVER - {FunctionType, MethodType})
     for _ in range(MAX_LEVELS):
         if sum(load.num_bytes for load in carried.values()) < least_bytes:
             break
-        loads, nums = _hold(candidates, carried)
+        loads, nums = _hold(_until(deadline, candidates), carried)
         for key in [key for key in loads if nums[key] >= FEW]:
             found.setdefault(key, Load()).add(loads.pop(key))
         carried = loads
@@ -199,7 +245,7 @@ def _changes(first: Census, second: Census) -> dict[int, Load]:
     return changes
 
 
-def _hold(candidates: list[Any], carried: dict[int, Load]) -> tuple[dict[int, Load], Counter[int]]:
+def _hold(candidates: Iterable[Any], carried: dict[int, Load]) -> tuple[dict[int, Load], Counter[int]]:
     """Who holds the small containers that hold the rest, and how many of them."""
     loads: dict[int, Load] = {}
     nums: Counter[int] = Counter()

@@ -38,19 +38,21 @@ class Clock:
 
         Args:
             kind: One of `KINDS`.
-            name: Which function it was, where there are several.
+            name: Which function it was, where there are several; best a number, since it is hashed.
         """
         self.num_ticks += 1
         key = (kind, name)
-        if key != self.current and not self._takes_over(kind):
-            self._num_others += 1
-            return None
-        # Validation comes again, and is as long as the last time.
-        self._longest_gap = max(self._longest_gap, self._num_others)
-        self._num_others = 0
-        self.current = key
-        self.steps[key] += 1
-        return self.steps[key]
+        if key != self.current:
+            if not self._takes_over(kind):
+                self._num_others += 1
+                return None
+            self.current = key
+        if self._num_others:
+            # Validation comes again, and is as long as the last time.
+            self._longest_gap = max(self._longest_gap, self._num_others)
+            self._num_others = 0
+        self.steps[key] = step = self.steps[key] + 1
+        return step
 
     def _takes_over(self, kind: str) -> bool:
         if self.current is None or KINDS.index(kind) < KINDS.index(self.current[0]):

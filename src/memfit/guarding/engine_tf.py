@@ -22,6 +22,7 @@ from memfit.guarding import wording
 from memfit.guarding.blame_tf import Evidence, blame_habits, blame_heap
 from memfit.guarding.census_tf import Census, take_census
 from memfit.guarding.clock import Clock, Key
+from memfit.guarding.deadline import Deadline
 from memfit.guarding.judging import judge
 from memfit.guarding.meters_tf import Meters, device_peak_bytes
 from memfit.guarding.naming import is_user_file, running_frames
@@ -30,12 +31,15 @@ from memfit.guarding.tracing_tf import Tracer, user_caller
 from memfit.measuring import device_tf
 from memfit.records import Growth, Leak, Watched
 
-READING_SHARE: Final = 0.004  # Of the time, for readings and for looking at them.
+READING_SHARE: Final = 0.0025  # Of the time, for readings and for looking at them.
+FREE_SECONDS: Final = 0.03  # Once, whatever share that is: a short program must be looked at, too.
+LEAST_GAP_SECONDS: Final = 0.01  # More readings would tell no more: of many, every second one is dropped.
 FREE_READINGS: Final = 64  # At every step, so that short programs are watched, too.
 FIRST_LOOK: Final = 20  # Readings.
 LOOKS_APART: Final = 1.25  # Each look at the series comes after so many times the readings of the one before.
 READINGS_BETWEEN: Final = 12  # Two counts of the heap.
 WALK_SHARE: Final = 0.01
+MOST_WALK_SECONDS: Final = 0.5  # For the containers of the heap, and again for their names.
 FREE_WALKS_SECONDS: Final = 3.0  # Of this thread's own time.
 MAX_KEYS: Final = 8
 UNEXPLAINED: Final = ("objects", "native")
@@ -59,13 +63,13 @@ class Engine:
         self._series: dict[Key, dict[str, Series]] = {}
         self._clock = Clock()
         self._tracer = Tracer(self._clock)
-        self._started = time.perf_counter()
+        self._started = self._paused = time.perf_counter()
         self._next_reading = 0.0
         self._next_look = FIRST_LOOK
         self._num_readings = 0
         self._step = 0.0
         self._num_epochs = 0
-        self._seconds, self._walk_seconds = 0.0, 0.0
+        self._seconds, self._walk_seconds, self._spent_seconds = 0.0, 0.0, 0.0
         self._first: tuple[Census, int] | None = None
         self._growths: list[Growth] = []
         self._leaks: dict[tuple[str, str], Leak] = {}
@@ -78,12 +82,14 @@ class Engine:
         """Begins to listen."""
         if not self._is_on:
             self._is_on = True
+            self._started += time.perf_counter() - self._paused  # Shares are of the time that is watched.
             self._listening.enter_context(internals.listening(self))
 
     def finish(self) -> None:
         """Looks a last time, and stops listening."""
         if self._is_on:
             self._is_on = False
+            self._paused = time.perf_counter()
             self._listening.close()
             if self._meters is not None:
                 self._read(self._last_step())  # What is gone with the end was no leak.
@@ -100,24 +106,30 @@ class Engine:
         """Something ended that may be a step."""
         if not self._is_on:
             return
-        step = self._clock.tick(kind, self._tracer.name_of(function) if kind == "function" else None)
-        if step is None:
+        step = self._clock.tick(kind, self._tracer.number_of(function) if kind == "function" else None)
+        if step is None or not self._is_due(step):
             return
-        if not self._is_due(step) or os.getpid() != self._process:  # A fork has a memory of its own.
+        if os.getpid() != self._process:  # A fork has a memory of its own.
             return
         if self._meters is None:
             self._meters = Meters(self._budget)
-        start, walked_seconds = time.perf_counter(), self._walk_seconds
+        start, walked_seconds = time.thread_time(), self._walk_seconds
         self._read(step)
         if arguments:
             self._evidence.note_shapes(function, arguments)
         if kind == "call":
             self._note_call(function)
         self._look_if_due()
-        took = time.perf_counter() - start
+        took = time.thread_time() - start
         self._seconds += took
         # Walks over the heap have a share of their own.
-        self._next_reading = start + (took - self._walk_seconds + walked_seconds) / READING_SHARE
+        self._spent_seconds += took - (self._walk_seconds - walked_seconds)
+        self._next_reading = self._next_allowed()
+
+    def _next_allowed(self) -> float:
+        """When a reading may come again: when its share of the time covers what all of them have cost."""
+        covered = (self._spent_seconds - FREE_SECONDS) / READING_SHARE
+        return max(time.perf_counter() + LEAST_GAP_SECONDS, self._started + covered)
 
     def _is_due(self, step: int) -> bool:
         if self._every is not None:
@@ -226,20 +238,25 @@ class Engine:
     def _walk(self) -> Census:
         start = time.thread_time()
         gc.collect()  # What is only waiting to be collected is no leak.
-        census = take_census(self._step)
+        earlier = None if self._first is None else self._first[0]
+        census = take_census(self._step, Deadline(MOST_WALK_SECONDS), earlier)
         self._walk_seconds += time.thread_time() - start
         return census
 
     def _blame_heap(self, *, is_last: bool) -> None:
         assert self._first is not None and self._meters is not None
+        second, start = self._walk(), time.thread_time()
         evidence = self._evidence
         # At the end the program's objects may be gone while the process has still their memory.
         evidence.is_running = not is_last
+        evidence.num_readings = self._num_readings
         evidence.unit = self._unit()
         evidence.steps_per_epoch = self._steps_per_epoch
         evidence.grown_bytes = self._meters.grown_bytes()
         known = list(self._leaks.values())
-        self._accept(blame_heap(self._first[0], self._walk(), self._growths, known, evidence))
+        deadline = Deadline(MOST_WALK_SECONDS)
+        self._accept(blame_heap(self._first[0], second, self._growths, known, evidence, deadline))
+        self._walk_seconds += time.thread_time() - start
         self._blamed_at = self._num_readings
 
     def _accept(self, leaks: list[Leak]) -> None:

@@ -12,10 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
+from math import prod
 from typing import Final
 
 from memfit.records import Moment, Request
 from memfit.units import MIB, format_bytes
+
+Shapes = tuple[tuple[int, ...], ...]
 
 TRAINING: Final = "training"
 VALIDATION: Final = "validation"
@@ -49,13 +52,50 @@ class Verdict:
     evidence: tuple[str, ...]
 
 
-def find_cause(moments: Sequence[Moment], *, is_host: bool, request: Request | None = None) -> Verdict | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batches:
+    """The shapes of the inputs of batches, a shape an input.
+
+    Attributes:
+        died: Of the batch that ran out of memory.
+        largest: Of the largest batch before it.
+    """
+
+    died: Shapes
+    largest: Shapes
+
+    @property
+    def ratio(self) -> float:
+        """How many times the largest before it the batch was.
+
+        Example:
+        >>> Batches(died=((8, 300),), largest=((8, 100),)).ratio
+        3.0
+        """
+        return sum(map(prod, self.died)) / max(1, sum(map(prod, self.largest)))
+
+    def in_words(self) -> str:
+        """`"[8, 300] against [8, 100]"`."""
+        return " against ".join(", ".join(str(list(each)) for each in shapes) for shapes in self._both())
+
+    def _both(self) -> tuple[Shapes, Shapes]:
+        return self.died, self.largest
+
+
+def find_cause(
+    moments: Sequence[Moment],
+    *,
+    is_host: bool,
+    request: Request | None = None,
+    batches: Batches | None = None,
+) -> Verdict | None:
     """Why a run died after its first epoch; `None` if it died before that, or nothing explains it.
 
     Args:
         moments: The story up to the end, in order.
         is_host: Whether the host's memory ran out, rather than a device's.
         request: The allocation that failed, or `None`.
+        batches: Of which shapes the batches were, or `None` if nobody noted them.
     """
     if not moments or not _is_after_first_epoch(moments):
         return None
@@ -68,7 +108,7 @@ def find_cause(moments: Sequence[Moment], *, is_host: bool, request: Request | N
     if is_host or not _is_gpu(request):  # What a GPU holds is no buffer of the data.
         rules[Cause.DATA_BUFFER] = _data_buffer
     if not is_host:
-        rules[Cause.LONG_BATCH] = lambda story: _long_batch(story, request)
+        rules[Cause.LONG_BATCH] = lambda story: _long_batch(story, request, batches)
     is_counted = any(each.num_tensors is not None for each in moments)
     ruled_out: list[str] = []
     for cause, rule in rules.items():
@@ -168,10 +208,15 @@ def _data_buffer(moments: Sequence[Moment]) -> tuple[str, ...]:
     return ()
 
 
-def _long_batch(moments: Sequence[Moment], request: Request | None) -> tuple[str, ...]:
-    """What rests on the device has not grown, and a step of training needs more than all before it."""
+def _long_batch(
+    moments: Sequence[Moment], request: Request | None, batches: Batches | None
+) -> tuple[str, ...]:
+    """What rests on the device has not grown, and a step of training needs more than all before it.
+
+    Where the shapes of batches are known, they decide: one that is no larger than others is not to blame.
+    """
     last = moments[-1]
-    if last.phase != TRAINING:
+    if last.phase != TRAINING or (batches is not None and batches.ratio <= 1):
         return ()
     steps = _steps_of_last_model(moments)
     resting = [each.device_bytes for each in steps if each.device_bytes is not None]
@@ -182,9 +227,15 @@ def _long_batch(moments: Sequence[Moment], request: Request | None) -> tuple[str
     if request is not None and request.num_bytes is not None:
         shape = "" if request.shape is None else f" for a tensor of shape {list(request.shape)}"
         asked = f" This step asked for {format_bytes(request.num_bytes)} more{shape}."
+    seen = ""
+    if batches is not None:
+        seen = (
+            f"The inputs of this batch were {batches.in_words()} of the largest batch before: "
+            f"{batches.ratio:.2g} times as much. "
+        )
     return (
-        f"All steps before stayed within {format_bytes(peak)}, and what rests on the device between them did "
-        f"not grow.{asked}",
+        f"{seen}All steps before stayed within {format_bytes(peak)}, and what rests on the device between "
+        f"them did not grow.{asked}",
     )
 
 

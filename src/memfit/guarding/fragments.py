@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import psutil
@@ -41,12 +41,15 @@ def why_fragmented(dump: Dump | None, request_bytes: int | None) -> str:
     )
 
 
-def host_neighbours(own: Iterable[int], *, whole_bytes: int) -> tuple[Neighbour, ...]:
+def host_neighbours(
+    own: Iterable[int], *, whole_bytes: int, shares: Callable[[int], bool] = lambda _: True
+) -> tuple[Neighbour, ...]:
     """The other processes with the most of the host's memory, if it is a notable share of it.
 
     Args:
         own: Process ids that do not count.
-        whole_bytes: What the host has.
+        whole_bytes: What the host, or the container, has.
+        shares: Whether a process has its memory from there.
     """
     excluded = {os.getpid(), *own}
     found = [
@@ -54,7 +57,7 @@ def host_neighbours(own: Iterable[int], *, whole_bytes: int) -> tuple[Neighbour,
             name=process.info["name"] or "?", pid=process.pid, num_bytes=process.info["memory_info"].rss
         )
         for process in psutil.process_iter(("name", "memory_info"))
-        if process.pid not in excluded and process.info["memory_info"] is not None
+        if process.pid not in excluded and process.info["memory_info"] is not None and shares(process.pid)
     ]
     return notable(found, whole_bytes=whole_bytes)
 

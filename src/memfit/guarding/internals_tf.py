@@ -72,14 +72,22 @@ def forget_kernels() -> None:
     tf_context.context().clear_kernel_cache()
 
 
-class _Calls(local):
-    """What this thread is in the middle of: functions and models that are called, and how much was traced."""
+class _State:
+    """What a thread is in the middle of: functions and models that are called, and how much was traced."""
+
+    __slots__ = ("functions", "num_models", "num_traces")
 
     def __init__(self) -> None:
         self.functions: list[Any] = []
         self.num_traces = 0
         self.num_models = 0
-        self.num_batches = 0
+
+
+class _Calls(local):
+    """The state of each thread."""
+
+    def __init__(self) -> None:
+        self.state = _State()
 
 
 @contextmanager
@@ -113,20 +121,24 @@ Wrapper = Callable[[Method], Method]
 
 
 def _function_call(listener: Listener, calls: _Calls) -> Wrapper:
+    # The path of every step: names that are looked up once, here, are not looked up there.
+    on_step, is_eager = listener.on_step, tf.executing_eagerly
+
     def wrap(original: Method) -> Method:
         @wraps(original)
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if calls.functions or not tf.executing_eagerly():  # Inside another one, or of TensorFlow 1.
+            state = calls.state  # Once: it is of this thread, and looking it up costs.
+            if state.functions or not is_eager():  # Inside another one, or of TensorFlow 1.
                 return original(self, *args, **kwargs)
-            num_traces = calls.num_traces
-            calls.functions.append(self)
+            num_traces = state.num_traces
+            state.functions.append(self)
             try:
                 result = original(self, *args, **kwargs)
             finally:
-                calls.functions.pop()
-            if calls.num_traces != num_traces:
+                state.functions.pop()
+            if state.num_traces != num_traces:
                 listener.on_traced_call(self, args, kwargs)
-            listener.on_step("function", self, args)
+            on_step("function", self, args)
             return result
 
         return call
@@ -141,8 +153,9 @@ def _graph_init(listener: Listener, calls: _Calls) -> Wrapper:
             is_outermost = tf.executing_eagerly()
             original(self, *args, **kwargs)
             if is_outermost:
-                calls.num_traces += 1
-                listener.on_trace(self, calls.functions[-1] if calls.functions else None)
+                state = calls.state
+                state.num_traces += 1
+                listener.on_trace(self, state.functions[-1] if state.functions else None)
 
         return init
 
@@ -154,7 +167,7 @@ def _optimizer_apply(listener: Listener, calls: _Calls) -> Wrapper:
         @wraps(original)
         def apply(self: Any, *args: Any, **kwargs: Any) -> Any:
             result = original(self, *args, **kwargs)
-            if not calls.functions and tf.executing_eagerly():
+            if not calls.state.functions and tf.executing_eagerly():
                 listener.on_step("optimizer", None, ())
             return result
 
@@ -167,13 +180,14 @@ def _model_call(listener: Listener, calls: _Calls) -> Wrapper:
     def wrap(original: Method) -> Method:
         @wraps(original)
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if calls.functions or calls.num_models or not tf.executing_eagerly():
+            state = calls.state
+            if state.functions or state.num_models or not tf.executing_eagerly():
                 return original(self, *args, **kwargs)
-            calls.num_models += 1
+            state.num_models += 1
             try:
                 result = original(self, *args, **kwargs)
             finally:
-                calls.num_models -= 1
+                state.num_models -= 1
             listener.on_step("call", self, args)
             return result
 
@@ -183,7 +197,8 @@ def _model_call(listener: Listener, calls: _Calls) -> Wrapper:
 
 
 def _batch_end(listener: Listener, kind: str) -> Wrapper:
-    return _after(lambda *_: listener.on_step(kind, None, ()))
+    on_step = listener.on_step
+    return _after(lambda *_: on_step(kind, None, ()))
 
 
 def _after(tell: Callable[..., None]) -> Wrapper:

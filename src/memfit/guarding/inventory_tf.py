@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from memfit.guarding.first_epoch import Shapes
 from memfit.records import Held, Inventory
 from memfit.splitting import internals_tf as internals
 from memfit.splitting.checking_tf import MIXING
@@ -16,8 +17,16 @@ from memfit.splitting.checking_tf import MIXING
 _EAGER: type = type(tf.constant(0))
 
 
-def take_inventory(*, batch_size: int | None = None) -> Inventory:
-    """Weights, slots and kept tensors of all live models and optimizers, and the weights by layer."""
+def take_inventory(
+    *, batch_size: int | None = None, batch_shapes: Shapes = (), largest_shapes: Shapes = ()
+) -> Inventory:
+    """Weights, slots and kept tensors of all live models and optimizers, and the weights by layer.
+
+    Args:
+        batch_size: Examples of a batch, or `None`.
+        batch_shapes: The shapes of the inputs of the batch under way; empty if unknown.
+        largest_shapes: The same of the largest batch before it.
+    """
     objects = _live(keras.Model, keras.optimizers.Optimizer, _EAGER)
     models = [each for each in objects if isinstance(each, keras.Model)]
     weights = _distinct(variable for model in models if model.built for variable in model.variables)
@@ -40,6 +49,8 @@ def take_inventory(*, batch_size: int | None = None) -> Inventory:
         layers=tuple(_by_layer(models)),
         batch_size=batch_size,
         has_batch_norm=any(_has_batch_norm(model) for model in models if model.built),
+        batch_shapes=batch_shapes,
+        largest_shapes=largest_shapes,
     )
 
 

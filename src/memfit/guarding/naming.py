@@ -16,7 +16,8 @@ from pathlib import Path
 from types import CellType, FrameType, FunctionType, GeneratorType, ModuleType
 from typing import Any, Final
 
-from memfit.guarding.sources import assignment_line, growth_line, read_tree
+from memfit.guarding.deadline import Deadline
+from memfit.guarding.sources import assignment_line, growth_line, read_tree, shrinks
 from memfit.measuring.places import first_user_place
 
 MAX_DEPTH: Final = 5
@@ -51,6 +52,11 @@ class Named:
         tree = read_tree(self.file)
         return None if tree is None else growth_line(tree, self.variable)
 
+    def shrinks(self) -> bool:
+        """Whether the file takes something out of the variable again."""
+        tree = read_tree(self.file)
+        return tree is not None and shrinks(tree, self.variable)
+
 
 def split_place(place: str | None) -> tuple[str, int] | None:
     """`"train.py:30"` as file and line."""
@@ -65,21 +71,36 @@ def is_user_file(file: str) -> bool:
     return not file.startswith(PACKAGE) and first_user_place([(file, 1)]) is not None
 
 
-def name_of(thing: object) -> Named | None:
-    """A name in the user's own files that leads to an object; the one that it grows by, if there is one."""
-    found = [each for each in _names(thing, 0, {id(thing)}) if is_user_file(each.file)]
-    return max(found, key=lambda each: (each.grows_at() is not None, each.place() is not None), default=None)
+def name_of(thing: object, deadline: Deadline | None = None) -> Named | None:
+    """A name in the user's own files that leads to an object; the one that it grows by, if there is one.
+
+    Args:
+        thing: The object.
+        deadline: When to be content with what was found: each container on the way costs a look at the whole
+            heap.
+    """
+    found = []
+    for each in _names(thing, 0, {id(thing)}, deadline or Deadline(None)):
+        if is_user_file(each.file):
+            found.append(each)
+            if each.grows_at() is not None:  # There is none better.
+                return each
+    return max(found, key=lambda each: each.place() is not None, default=None)
 
 
-def _names(thing: object, depth: int, seen: set[int]) -> Iterator[Named]:
+def _names(thing: object, depth: int, seen: set[int], deadline: Deadline) -> Iterator[Named]:
     yield from _locals(thing)
+    if deadline.is_over:
+        return
     referrers = [each for each in gc.get_referrers(thing) if id(each) not in seen][:MAX_REFERRERS]
     for referrer in referrers:
         if referrer is not referrers and not isinstance(referrer, FrameType):
-            yield from _names_through(referrer, thing, depth, seen)
+            yield from _names_through(referrer, thing, depth, seen, deadline)
 
 
-def _names_through(referrer: Any, thing: object, depth: int, seen: set[int]) -> Iterator[Named]:
+def _names_through(
+    referrer: Any, thing: object, depth: int, seen: set[int], deadline: Deadline
+) -> Iterator[Named]:
     """Names of a thing that go through one of those that refer to it."""
     seen.add(id(referrer))
     if isinstance(referrer, GeneratorType):
@@ -92,7 +113,7 @@ def _names_through(referrer: Any, thing: object, depth: int, seen: set[int]) -> 
         if isinstance(referrer, tuple):
             yield from _defaults(referrer, thing)
         if depth < MAX_DEPTH:
-            yield from _names(referrer, depth + 1, seen)
+            yield from _names(referrer, depth + 1, seen, deadline)
     elif not isinstance(referrer, FunctionType | ModuleType):
         yield from _attributes(referrer, thing)
 

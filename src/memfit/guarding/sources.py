@@ -23,6 +23,7 @@ MODEL_METHODS: Final = frozenset(
         "call",
     }
 )
+SHRINKING: Final = frozenset({"pop", "popleft", "popitem", "remove", "clear", "discard", "get_nowait"})
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -44,6 +45,16 @@ def growth_line(tree: ast.AST, name: str) -> int | None:
     """
     lines = (node.lineno for node in ast.walk(tree) if isinstance(node, ast.stmt) and _grows(node, name))
     return min(lines, default=None)
+
+
+def shrinks(tree: ast.AST, name: str) -> bool:
+    r"""Whether something is taken out of a container: `name.pop(...)`, `del name[...]`, `name = name[...]`.
+
+    Example:
+    >>> shrinks(ast.parse("kept.append(x)\nif len(kept) > 50:\n    kept.pop(0)"), "kept")
+    True
+    """
+    return any(_shrinks(node, name) for node in ast.walk(tree))
 
 
 def assignment_line(tree: ast.AST, name: str, *, before: int | None = None) -> int | None:
@@ -125,6 +136,19 @@ def _grows(node: ast.stmt, name: str) -> bool:
         and _is(_root(call.func.value), name)
         for call in ast.walk(node)
         if isinstance(call, ast.Call)
+    )
+
+
+def _shrinks(node: ast.AST, name: str) -> bool:
+    if isinstance(node, ast.Delete):
+        return any(isinstance(each, ast.Subscript) and _is(each.value, name) for each in node.targets)
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript):
+        return _is(node.value.value, name) and any(_is(_root(each), name) for each in node.targets)
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in SHRINKING
+        and _is(_root(node.func.value), name)
     )
 
 

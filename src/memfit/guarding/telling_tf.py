@@ -32,6 +32,7 @@ class Storyteller:
         self._last_seconds = 0.0
         self._count_due_seconds = 0.0
         self._num_counts = 0
+        self.phase = ""
 
     def may_tell(self) -> bool:
         """Whether enough time has passed since the last moment."""
@@ -42,6 +43,7 @@ class Storyteller:
     def tell(self, phase: str, *, model: int, epoch: int, step: int, counted: bool = False) -> None:
         """Writes down where the script is, and what its meters say."""
         self._last_seconds = time.monotonic()
+        self.phase = phase
         device = _fullest_device()
         tensors, num_bytes, graphs = self._count() if counted else (None, None, None)
         self._story.tell(

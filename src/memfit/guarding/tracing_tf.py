@@ -33,17 +33,24 @@ class Tracer:
         self.origins = Origins()
         self._clock = clock
         self._counts: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-        self._codes: WeakKeyDictionary[Any, CodeType | None] = WeakKeyDictionary()
+        self._numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._codes: dict[CodeType | None, int] = {}
 
     def num_ticks(self) -> int:
         """How much has happened since the beginning."""
         return self._clock.num_ticks
 
-    def name_of(self, function: Any) -> CodeType | None:
-        """What stands for a function, and for all others that are made at the same place."""
-        if function not in self._codes:
-            self._codes[function] = code_of(function.python_function)
-        return self._codes[function]
+    def number_of(self, function: Any) -> int:
+        """What stands for a function, and for all others that are made at the same place.
+
+        A number: code can be compared, too, but to hash it all of its constants and names are gone through.
+        """
+        try:
+            return self._numbers[function]
+        except KeyError:
+            code = code_of(function.python_function)
+            number = self._numbers[function] = self._codes.setdefault(code, len(self._codes))
+            return number
 
     def note_call(self, function: Any, args: Any, kwargs: Any) -> None:
         """A function was traced for these arguments."""

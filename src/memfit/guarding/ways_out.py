@@ -7,12 +7,12 @@ memory.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from memfit.guarding.first_epoch import Cause
-from memfit.records import Plan, Request, Source, WayOut
+from memfit.records import BatchPeak, Forecast, Plan, Request, Source, WayOut
 from memfit.units import MIB
 
 MOST: Final = 3
@@ -38,6 +38,7 @@ class Situation:
         plan: The plan that memfit trained by, or `None`.
         has_fit: Whether it came to train with `model.fit`.
         has_batch_norm: Whether batches were not split for the sake of BatchNormalization.
+        forecast: What the step takes, whole and in parts, or `None`.
     """
 
     script: str
@@ -55,6 +56,7 @@ class Situation:
     plan: Plan | None = None
     has_fit: bool = True
     has_batch_norm: bool = False
+    forecast: Forecast | None = None
 
     @property
     def needed_bytes(self) -> int | None:
@@ -101,10 +103,22 @@ def _device_ways(situation: Situation) -> Iterator[WayOut]:
 
 
 def _planned(situation: Situation) -> WayOut:
+    split = None
+    if situation.forecast is not None and not situation.has_batch_norm:
+        split = _fitting(situation.forecast.split, situation)
+    how = "" if split is None else f", such as in micro-batches of {split.num_examples}"
     return WayOut(
-        what="the same script as memfit trains it: planned, split, by time segments, recovering",
+        what=f"the same script as memfit trains it: planned, split, by time segments, recovering{how}",
         command=_command(situation),
+        predicted_bytes=None if split is None else split.peak_bytes,
+        source=None if split is None else Source.MEASURED,
     )
+
+
+def _fitting(peaks: Sequence[BatchPeak], situation: Situation) -> BatchPeak | None:
+    """The most examples that fit with room to spare, or `None`."""
+    limit = situation.limit_bytes
+    return next((each for each in peaks if limit is not None and each.high_bytes <= limit), None)
 
 
 def _by_plan(situation: Situation) -> Iterator[WayOut]:
@@ -123,26 +137,48 @@ def _by_plan(situation: Situation) -> Iterator[WayOut]:
 
 
 def _smaller_batch(situation: Situation) -> Iterator[WayOut]:
-    size, needed = situation.batch_size, situation.needed_bytes
-    if size is None or size < 2:
+    if situation.forecast is not None:
+        size = situation.forecast.batch_size
+        fitting = _fitting(situation.forecast.smaller, situation)
+        if fitting is not None:
+            yield _in_batches(situation, fitting.num_examples, size, fitting.peak_bytes, Source.MEASURED)
         return
-    is_validation = situation.cause is Cause.VALIDATION
+    if situation.batch_size is None or situation.batch_size < 2:
+        return
+    size, needed = situation.batch_size, situation.needed_bytes
     half = size // 2
     predicted = None
     if needed is not None and needed > situation.fixed_bytes:
         predicted = situation.fixed_bytes + -(-(needed - situation.fixed_bytes) * half // size)
+    yield _in_batches(situation, half, size, predicted, None if predicted is None else Source.DERIVED)
+
+
+def _in_batches(
+    situation: Situation, num: int, size: int, predicted: int | None, source: Source | None
+) -> WayOut:
+    is_validation = situation.cause is Cause.VALIDATION
     where = f" in {situation.place}" if situation.place else ""
-    yield WayOut(
-        what=f"validation in batches of {half} instead of {size}, at least"
+    # By arithmetic, it is what was alive when it failed: the step had not come to its peak.
+    least = "" if source is Source.MEASURED else ", at least"
+    return WayOut(
+        what=f"validation in batches of {num} instead of {size}{least}"
         if is_validation
-        else f"batches of {half} instead of {size} (another training), at least",
-        command=f"{'validation_' * is_validation}batch_size={half}{where}",
+        else f"batches of {num} instead of {size} (another training){least}",
+        command=f"{'validation_' * is_validation}batch_size={num}{where}",
         predicted_bytes=predicted,
-        source=None if predicted is None else Source.DERIVED,
+        source=source,
     )
 
 
 def _more_memory(situation: Situation) -> Iterator[WayOut]:
+    if situation.forecast is not None:
+        yield WayOut(
+            what="more memory: what this batch is expected to need at most",
+            command=f"memfit run --budget {_size(situation.forecast.high_bytes)} {situation.script}",
+            predicted_bytes=situation.forecast.high_bytes,
+            source=Source.MEASURED,
+        )
+        return
     needed = situation.needed_bytes
     if needed is None or situation.limit_bytes is None:
         return

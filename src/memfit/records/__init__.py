@@ -19,6 +19,7 @@ matters, who said so. It decides nothing itself.
 | `Estimate`, `EstimatedPart` | what a training step will take, of what it is made, and who said so |
 | `Autopsy`, `Held`, `WayOut`, `Neighbour` | why memory ran out, what was alive, and the ways out |
 | `Moment`, `HostReading`, `Inventory` | what a script was doing, what its meters said, what it held |
+| `Forecast`, `BatchPeak` | what a step that ran out of memory takes, whole and in parts |
 | `Session` | what `memfit run` saw of a script: measurement, runs, autopsy, host memory over time |
 | `Watched`, `Growth`, `Leak` | what `memfit.watch` saw: how memory grew, and what makes it grow |
 | `Lengths`, `LengthBin`, `LengthCut`, `Padding` | how long sequences are, and what padding them costs |
@@ -30,6 +31,8 @@ newer one wrote; a missing or malformed field is an error that names it.
 
 from memfit.records.autopsied import (
     Autopsy,
+    BatchPeak,
+    Forecast,
     Held,
     HostReading,
     Inventory,
@@ -68,6 +71,7 @@ from memfit.records.trained import Incident, PlanChange, Run
 __all__ = [
     "RECORD_VERSION",
     "Autopsy",
+    "BatchPeak",
     "Budget",
     "Considered",
     "DepthPart",
@@ -77,6 +81,7 @@ __all__ = [
     "Estimate",
     "EstimatedPart",
     "Facts",
+    "Forecast",
     "Growth",
     "Held",
     "HostReading",

@@ -27,6 +27,44 @@ class Held(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPeak(Record):
+    """What a step takes with so many examples under way.
+
+    Attributes:
+        num_examples: How many.
+        peak_bytes: The most bytes of device memory that it will hold, weights and all.
+        high_bytes: It will hardly be above this: a limit to run under.
+    """
+
+    num_examples: int
+    peak_bytes: int
+    high_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast(Record):
+    """What a step that ran out of memory takes, whole and in parts: measured at tiny batches, extrapolated.
+
+    Attributes:
+        is_training: Whether it was a step of training rather than of validation.
+        batch_size: Its examples.
+        peak_bytes: What it takes as it is.
+        high_bytes: It will hardly be above this.
+        smaller: Smaller batches, halves of halves.
+        split: The same batch in micro-batches.
+        activations: What it holds at its peak beside weights and slots: activations by layer, and the rest.
+    """
+
+    is_training: bool
+    batch_size: int
+    peak_bytes: int
+    high_bytes: int
+    smaller: tuple[BatchPeak, ...] = ()
+    split: tuple[BatchPeak, ...] = ()
+    activations: tuple[Held, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory(Record):
     """What a script's process held, as far as it could tell itself.
 
@@ -35,12 +73,18 @@ class Inventory(Record):
         layers: Weights by layer, largest first.
         batch_size: Examples of a batch, as given to `fit`, or `None`.
         has_batch_norm: Whether batches must not be split for the sake of BatchNormalization.
+        batch_shapes: The shapes of the inputs of the batch that was being trained on; empty if unknown.
+        largest_shapes: The same of the largest batch that went well.
+        forecast: What the step that ran out of memory takes, whole and in parts; `None` if unknown.
     """
 
     held: tuple[Held, ...] = ()
     layers: tuple[Held, ...] = ()
     batch_size: int | None = None
     has_batch_norm: bool = False
+    batch_shapes: tuple[tuple[int, ...], ...] = ()
+    largest_shapes: tuple[tuple[int, ...], ...] = ()
+    forecast: Forecast | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

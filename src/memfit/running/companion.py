@@ -61,7 +61,9 @@ class Companion:
             told["watched"] = None if watched is None else watched.to_dict()
             told["runs"] = [run.to_dict() for run in self._routing.runs]
             told["notes"] += self._routing.notes
-            if error is not None and (oom.is_device_oom(error) or oom.is_host_oom(error) or _is_ours(error)):
+            if error is not None and oom.is_device_oom(error):
+                told["inventory"] = self._routing.last_inventory(oom.read_error(error)).to_dict()
+            elif error is not None and (oom.is_host_oom(error) or _is_ours(error)):
                 told["inventory"] = self._routing.inventory().to_dict()
         return told
 

@@ -23,7 +23,6 @@ import tensorflow as tf
 
 from memfit.errors import BudgetError, MemfitWarning, ResumeError, SetupError, UsageError
 from memfit.guarding.first_epoch import VALIDATION
-from memfit.guarding.inventory_tf import take_inventory
 from memfit.guarding.story import StoryFile
 from memfit.guarding.telling_tf import Storyteller, Telling
 from memfit.guarding.watch import watch
@@ -32,6 +31,7 @@ from memfit.records import Inventory, Plan, Request, Run, Watched
 from memfit.rnn.everywhere_tf import checkpoint_time_everywhere
 from memfit.rnn.layer_tf import Handle
 from memfit.running.settings import Settings
+from memfit.running.witness_tf import KERAS_BATCH_SIZE, Witness
 from memfit.splitting import internals_tf as internals
 from memfit.splitting.checking_tf import why_not_evaluate, why_not_predict
 from memfit.training.driver_tf import Driver, is_driven
@@ -42,7 +42,6 @@ ROUTED: Final = ("fit", "evaluate", "predict")
 OWN_LOOPS: Final = ("train_step", "make_train_function")
 # Where batches of a failed evaluation are cut next: by so much.
 CUT: Final = 2
-KERAS_BATCH_SIZE: Final = 32
 
 Fit = Callable[[str | None, Plan | None], Run]
 
@@ -65,7 +64,7 @@ class Routing:
         self._originals = {name: getattr(keras.Model, name) for name in ROUTED}
         self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._cuts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        self._batch_size: int | None = None
+        self.witness = Witness()
         self._engine: Handle | None = None
         self._watcher = watch(budget=settings.budget_bytes)
         self._is_watching = False
@@ -79,7 +78,9 @@ class Routing:
             self._say(f"Keras runs on {keras.backend.backend()}, not on TensorFlow: it was measured only.")
             return
         self._begin_watch()
-        if not self._settings.is_observed:
+        if self._settings.is_observed:
+            self.witness.shapes.install()
+        else:
             self._engine = checkpoint_time_everywhere()
         for name, routed in (("fit", self._fit), ("evaluate", self._evaluate), ("predict", self._predict)):
             setattr(keras.Model, name, _standing_in(self._originals[name], routed))
@@ -89,12 +90,24 @@ class Routing:
         for name in ROUTED:
             if name in vars(keras.Model):
                 delattr(keras.Model, name)
+        self.witness.shapes.undo()
         if self._engine is not None:
             self._engine.undo()
 
     def inventory(self) -> Inventory:
         """What the process holds now."""
-        return take_inventory(batch_size=self._batch_size)
+        return self.witness.inventory()
+
+    def last_inventory(self, request: Request | None) -> Inventory:
+        """What the process holds after it ran out of memory, and what would have fitted.
+
+        Args:
+            request: The allocation that failed, or `None`.
+        """
+        if self.runs:  # There is a plan, which was measured.
+            return self.inventory()
+        phase, budget = self._teller.phase, self._settings.wall_bytes
+        return self.witness.last_inventory(phase=phase, request=request, budget=budget)
 
     def _begin_watch(self) -> None:
         try:
@@ -117,13 +130,16 @@ class Routing:
     def _fit(self, original: Callable[..., Any], model: Any, given: dict[str, Any]) -> Any:
         if is_driven(model):  # memfit.fit itself calls.
             return original(model, **given)
-        self._batch_size = given.get("batch_size")
+        self.witness.fit_begins(model, given)
         given = self._told(model, given, VALIDATION)
         why_not = "" if self._settings.is_observed else _why_not_fit(model)
         if self._settings.is_observed or why_not:
             if why_not:
                 self._say(f"model.fit of {model.name!r} runs as plain Keras: {why_not}")
-            return original(model, **given)
+            self.witness.keras_begins(given)
+            result = original(model, **given)
+            self.witness.keras_ended()
+            return result
         with self._without_engine():
             return self._safe_fit(original, model, given)
 
@@ -285,7 +301,10 @@ class Routing:
 
 
 class _Inventory(keras.callbacks.Callback):
-    """Writes down what the script holds once its first batch is through, when the slots are there."""
+    """Writes down what the script holds once its first batch is through, when the slots are there.
+
+    Of all batches it notes that they are through.
+    """
 
     def __init__(self, routing: Routing) -> None:
         super().__init__()
@@ -301,6 +320,7 @@ class _Inventory(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
         """The first batch has made what there is to make."""
+        self._routing.witness.shapes.went_well(self.model)
         if not self._is_written:
             self._is_written = True
             self._routing.write_inventory()

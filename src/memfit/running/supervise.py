@@ -7,9 +7,10 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from memfit.budgeting import allocator, machine
+from memfit.budgeting import allocator, cgroup, machine
 from memfit.errors import RecordError
 from memfit.guarding import fragments
 from memfit.guarding.autopsy import Evidence, needs_autopsy, perform
@@ -116,7 +117,18 @@ def _inventory(seen: Attended, told: dict[str, Any]) -> Inventory | None:
 def _neighbours() -> tuple[Neighbour, ...]:
     own = (os.getpid(), os.getppid())
     total = machine.total_bytes()
-    return (
-        *fragments.host_neighbours(own, whole_bytes=total),
-        *fragments.gpu_neighbours(own, whole_bytes=total),
-    )
+    return (*_host_neighbours(own, total), *fragments.gpu_neighbours(own, whole_bytes=total))
+
+
+def _host_neighbours(own: tuple[int, ...], total: int) -> tuple[Neighbour, ...]:
+    """Those with the same memory: of the machine, or, where a container has a limit, of that container."""
+    group = cgroup.read_group()
+    if group is None or group.limit_bytes is None or group.limit_bytes >= total:
+        return fragments.host_neighbours(own, whole_bytes=total)
+    container = Path(group.limit_source).parent
+
+    def is_inside(pid: int) -> bool:
+        other = cgroup.read_group(process=str(pid))
+        return other is not None and other.path.is_relative_to(container)
+
+    return fragments.host_neighbours(own, whole_bytes=group.limit_bytes, shares=is_inside)

@@ -1,17 +1,22 @@
 """From evidence to an autopsy: what was alive, fragmentation last, neighbours, and the ways out."""
 
+import subprocess
+import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from memfit.guarding.autopsy import Evidence, needs_autopsy, perform
 from memfit.guarding.first_epoch import Cause
-from memfit.guarding.fragments import gpu_neighbours, notable
+from memfit.guarding.fragments import gpu_neighbours, host_neighbours, notable
 from memfit.guarding.story import STORY_NAME, StoryFile, read_story
 from memfit.guarding.ways_out import Situation, find_ways_out
 from memfit.measuring.allocator_log import Dump
 from memfit.records import (
+    BatchPeak,
+    Forecast,
     Held,
     HostReading,
     Inventory,
@@ -80,6 +85,65 @@ def test_a_kill_shows_host_memory_up_to_the_end_and_who_else_was_there() -> None
     assert len(autopsy.host_readings) == 12
     assert autopsy.cause == "other processes took the memory."
     assert "chrome (6.00 GiB)" in autopsy.evidence[0]
+
+
+def test_a_limit_of_ones_own_is_not_the_fault_of_others() -> None:
+    readings = (HostReading(at_seconds=0.0, host_bytes=GIB),)
+    others = (Neighbour(name="chrome", pid=7, num_bytes=6 * GIB),)
+    limited = replace(KILLED, host_limit_bytes=GIB)
+    assert perform(Evidence(measurement=limited, host_readings=readings, neighbours=others)).cause == ""
+
+
+def test_a_neighbour_that_takes_memory_is_seen() -> None:
+    program = "kept = bytearray(b'x') * (200 * 2**20)\nprint(len(kept), flush=True)\ninput()"
+    command = (sys.executable, "-c", program)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        found = host_neighbours((), whole_bytes=200 * MIB)
+        without = host_neighbours((other.pid,), whole_bytes=200 * MIB)
+        other.communicate()
+    # Others on this machine may be larger, but three of them are shown at most, and it is one of the largest.
+    assert all(each.num_bytes >= 20 * MIB for each in found)
+    assert other.pid in {each.pid for each in found} or found[-1].num_bytes > 200 * MIB
+    assert other.pid not in {each.pid for each in without}
+
+
+def test_a_step_that_was_measured_again_gives_its_numbers() -> None:
+    peaks = tuple(
+        BatchPeak(num_examples=num, peak_bytes=num * 5 * MIB, high_bytes=num * 6 * MIB) for num in (16, 8)
+    )
+    forecast = Forecast(
+        is_training=True,
+        batch_size=32,
+        peak_bytes=160 * MIB,
+        high_bytes=192 * MIB,
+        smaller=peaks,
+        split=peaks,
+        activations=(
+            Held(name="activations of wide", num_bytes=90 * MIB),
+            Held(name="inputs", num_bytes=30 * MIB),
+        ),
+    )
+    dump = Dump(in_use=Counter({MIB: 90}), limit_bytes=100 * MIB)
+    inventory = replace(INVENTORY, forecast=forecast)
+    story = [_moment(0, "training", 3)]
+    autopsy = perform(
+        Evidence(measurement=OOM, dump=dump, inventory=inventory, is_observed=True, moments=story)
+    )
+    assert [(each.name, each.num_bytes) for each in autopsy.held] == [
+        ("activations of wide, by estimate", 60 * MIB),
+        ("inputs, by estimate", 20 * MIB),
+        ("weights", 10 * MIB),
+    ]
+    planned, smaller, more = autopsy.ways_out
+    assert "micro-batches of 16" in planned.what
+    assert (planned.predicted_bytes, smaller.predicted_bytes, more.predicted_bytes) == (
+        80 * MIB,
+        80 * MIB,
+        192 * MIB,
+    )
+    assert {way.source for way in autopsy.ways_out} == {Source.MEASURED}
 
 
 def test_one_that_was_survived_is_short() -> None:

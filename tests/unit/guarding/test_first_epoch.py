@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from memfit.guarding.first_epoch import Cause, find_cause
+from memfit.guarding.first_epoch import Batches, Cause, find_cause
 from memfit.records import Moment, Request
 from memfit.units import GIB, MIB
 
@@ -88,6 +88,16 @@ def test_the_six_causes(moments: list[Moment], is_host: bool, cause: Cause, said
     assert verdict is not None
     assert verdict.cause is cause
     assert said in " ".join(verdict.evidence)
+
+
+def test_a_batch_is_long_by_its_shapes_where_they_are_known() -> None:
+    longer = Batches(died=((8, 400, 3),), largest=((8, 100, 3),))
+    verdict = find_cause(LONG, is_host=False, batches=longer)
+    assert verdict is not None
+    assert verdict.cause is Cause.LONG_BATCH
+    assert "were [8, 400, 3] against [8, 100, 3] of the largest batch before: 4 times" in verdict.evidence[0]
+    same = Batches(died=((8, 100, 3),), largest=((8, 100, 3),))
+    assert find_cause(LONG, is_host=False, batches=same) is None
 
 
 def test_what_was_ruled_out_is_said() -> None:

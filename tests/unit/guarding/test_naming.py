@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from memfit.guarding import naming
+from memfit.guarding.deadline import Deadline
 from memfit.guarding.naming import name_of
 
 GLOBAL: list[object] = []
@@ -116,4 +117,14 @@ def test_looking_keeps_nothing_alive() -> None:
 
 
 def _all(asked: object) -> list[naming.Named]:
-    return [each for each in naming._names(asked, 0, {id(asked)}) if each.file == __file__]
+    names = naming._names(asked, 0, {id(asked)}, Deadline(None))
+    return [each for each in names if each.file == __file__]
+
+
+def test_a_search_ends_in_time() -> None:
+    holder: list[object] = []
+    local = name_of(holder, Deadline(0.0))
+    assert local is not None  # It costs no look at the heap.
+    late = name_of(GLOBAL, Deadline(0.0))
+    assert late is None
+    assert found(GLOBAL) is not None
