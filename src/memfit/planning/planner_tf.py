@@ -1,0 +1,363 @@
+"""The search behind `memfit.plan`: what to measure at small batches, what to rehearse, and when to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from memfit.errors import BudgetError, MemfitError, SetupError
+from memfit.estimating.batches_tf import Batches
+from memfit.estimating.probing_tf import Subject
+from memfit.planning.bench_tf import Bench, num_bytes
+from memfit.planning.proposing_tf import SHARE, Proposed, propose
+from memfit.planning.refusing import refusal
+from memfit.planning.search import (
+    Candidate,
+    Law,
+    Try,
+    Variant,
+    candidates_of,
+    even_sizes,
+    fallbacks_of,
+    is_safe,
+    promised_seconds,
+    ranked,
+    tightest,
+)
+from memfit.records import Considered, Plan
+from memfit.splitting.checking_tf import why_not_evaluate, why_not_layers, why_not_train
+from memfit.splitting.identity_tf import identify
+
+MOST_REHEARSALS: Final = 8
+MOST_FALLBACKS: Final = 4
+# A candidate of another kind is rehearsed, too, if it promises to be no slower than this.
+WORTH_A_TRY: Final = 1.25
+# Another way is measured after whole batches were found to fit if arithmetic promises no more than this.
+PROMISING: Final = 1.1
+# Two that fit and are no further apart are timed in turn, so often; not if a step takes longer than this.
+CLOSE: Final = 1.3
+NUM_ROUNDS: Final = 2
+LONG: Final = 2.0
+
+Tell = Callable[[str], None]
+
+
+@dataclass(kw_only=True)
+class Planner:
+    """One search for a plan.
+
+    Args:
+        subject: The model and how it is trained.
+        batches: On what.
+        bench: Tries it.
+        batch_size: Examples in a batch.
+        budget_bytes: What the device may use.
+        allow: What may change the training.
+        tell: Is told what is done next.
+    """
+
+    subject: Subject
+    batches: Batches
+    bench: Bench
+    batch_size: int
+    budget_bytes: int
+    allow: tuple[str, ...]
+    tell: Tell
+
+    def __post_init__(self) -> None:
+        model = self.subject.model
+        why_not = why_not_train if model.compiled else why_not_layers
+        self._why_not_split = why_not(model, self.allow)
+        self._gradient_bytes = num_bytes(model.trainable_variables)
+        self._plans: dict[str, Plan] = {}
+        self._variants: dict[str, Variant] = {}
+        self._rehearsed: dict[tuple[str, int | None], Try | None] = {}
+        self._best: tuple[Candidate, Try] | None = None
+        self._tighter: tuple[Plan, ...] = ()
+        self._notes: list[str] = []
+        if self._why_not_split:
+            self._notes.append(f"Batches are not split: {self._why_not_split}")
+
+    def plan(self) -> Plan:
+        """The plan."""
+        self._measure(Plan(), num_measures=0)
+        found = self._rehearse_best(whole_only=True) or self._search()
+        if found is None and not self._why_not_split:
+            found = self._rehearse_smallest()
+        if found is None:
+            raise self._refusal()
+        return self._finish(self._duel(found))
+
+    def _search(self) -> tuple[Candidate, Try] | None:
+        """What the strategies propose, the least work first, until one of them takes whole batches."""
+        fixed_bytes = self.bench.resting_bytes + self._gradient_bytes
+        proposal = propose(
+            self.subject.model,
+            self.batch_size,
+            self.batches.length,
+            room_bytes=self.budget_bytes - fixed_bytes,
+            plain_bytes=self._variants[""].law.peak_bytes(self.batch_size) - fixed_bytes,
+        )
+        self._notes += proposal.reasons
+        found = None
+        for place, settings in enumerate(proposal.plans):
+            num_measures = _num_measures(settings)
+            if num_measures > 1 and found is not None:
+                continue  # Two ways of computing again, one in the other, are for when nothing else fits.
+            try:
+                self._measure(settings, num_measures=num_measures)
+            except MemfitError as fault:  # What a strategy cannot do for this model, it says.
+                self._notes.append(f"Not {settings.in_words()}: {fault}")
+                continue
+            found = self._rehearse_best()
+            if found is not None and found[0].micro_batch is None:
+                self._tighter = tuple(
+                    each for each in proposal.plans[place + 1 :] if _is_tighter(each, settings)
+                )
+                return self._challenge(found, settings, proposal)
+        return self._rehearse_best()
+
+    def _challenge(
+        self, whole: tuple[Candidate, Try], settings: Plan, proposal: Proposed
+    ) -> tuple[Candidate, Try]:
+        """Whole batches that compute again, or micro-batches that do not, if those promise to be faster."""
+        candidate, rehearsed = whole
+        own = proposal.effects.get(settings)
+        for rival, effect in proposal.effects.items():
+            if own is None or not own.num_recomputed_steps or effect.num_recomputed_steps:
+                continue
+            room_bytes = SHARE * (self.budget_bytes - self.bench.resting_bytes - 2 * self._gradient_bytes)
+            most = room_bytes * self.batch_size / max(1, effect.held_bytes)
+            fitting = [size for size in even_sizes(self.batch_size) if size <= most]
+            if self._why_not_split or not fitting:
+                break
+            promised = promised_seconds(
+                candidate.variant.law,
+                batch_size=self.batch_size,
+                micro_batch=fitting[0],
+                again_share=own.num_recomputed_steps / own.num_steps,
+            )
+            if promised < PROMISING * rehearsed.seconds:
+                self._measure(rival, num_measures=1, is_split=True)
+                return self._rehearse_best() or whole
+        return whole
+
+    def _measure(self, settings: Plan, *, num_measures: int, is_split: bool = False) -> None:
+        """Tries a way to run the model at small batches."""
+        name = settings.in_words().removeprefix("whole batches").removeprefix(", ")
+        self.tell(f"measuring {name or 'the model as it is'} at small batches")
+        tries = self.bench.run(settings, _small_sizes(self.batch_size), is_split=is_split)
+        if is_split:  # The sum of the gradients is added to every candidate in micro-batches.
+            tries = [replace(each, peak_bytes=each.peak_bytes - self._gradient_bytes) for each in tries]
+        self._plans[name] = settings
+        self._variants[name] = Variant(name=name, num_measures=num_measures, law=Law(tuple(tries)))
+
+    def _rehearse_smallest(self) -> tuple[Candidate, Try] | None:
+        """Looks closer at the way that takes the least memory, down to single examples."""
+        variant = tightest(self._candidates()).variant
+        self.tell("measuring single examples")
+        tries = self.bench.run(self._plans[variant.name], (1, 2))
+        law = Law((*tries, *variant.law.tries))
+        self._variants[variant.name] = replace(variant, law=law)
+        return self._rehearse_best()
+
+    def _candidates(self) -> list[Candidate]:
+        return [
+            candidate
+            for variant in self._variants.values()
+            for candidate in candidates_of(
+                variant,
+                batch_size=self.batch_size,
+                gradient_bytes=self._gradient_bytes,
+                can_split=not self._why_not_split,
+            )
+        ]
+
+    def _rehearse_best(self, *, whole_only: bool = False) -> tuple[Candidate, Try] | None:
+        """The fastest candidate of those whose rehearsal fits, or `None`."""
+        best = self._best
+        for _ in range(MOST_REHEARSALS):
+            waiting = [
+                each
+                for each in ranked(self._candidates(), self.budget_bytes)
+                if (each.variant.name, each.micro_batch) not in self._rehearsed
+                and not (whole_only and each.micro_batch is not None)
+                and (best is None or self._is_worth_a_try(each, best))
+            ]
+            if not waiting:
+                break
+            found = self._rehearse(waiting[0])
+            if found is not None and (best is None or found.seconds < best[1].seconds):
+                self._best = best = (waiting[0], found)
+        return best
+
+    def _duel(self, best: tuple[Candidate, Try]) -> tuple[Candidate, Try]:
+        """The faster of the two that came out ahead, timed in turn: a rehearsal may meet a busy moment."""
+        rivals = [
+            (each, found)
+            for each in self._candidates()
+            for found in (self._rehearsed.get((each.variant.name, each.micro_batch)),)
+            if found is not None and is_safe(found, self.budget_bytes) and found is not best[1]
+        ]
+        pair = [best, *sorted(rivals, key=lambda each: each[1].seconds)[:1]]
+        if len(pair) < 2 or pair[1][1].seconds > CLOSE * best[1].seconds or best[1].seconds > LONG:
+            return best
+        self.tell("timing the two fastest in turn")
+        for _ in range(NUM_ROUNDS):
+            pair = [self._timed_again(*each) for each in pair]
+        winner, found = min(pair, key=lambda each: each[1].seconds)
+        if found.room_bytes is None:
+            found = replace(
+                found, room_bytes=self._room_bytes(self._settings(winner), found.least_room_bytes)
+            )
+        return (winner, found) if is_safe(found, self.budget_bytes) else pair[0]
+
+    def _timed_again(self, candidate: Candidate, found: Try) -> tuple[Candidate, Try]:
+        again = self.bench.rehearse(self._settings(candidate), self.batch_size, most_seconds=0.0)
+        if again is not None:
+            found = replace(
+                found,
+                seconds=min(found.seconds, again.seconds),
+                peak_bytes=max(found.peak_bytes, again.peak_bytes),
+            )
+        self._rehearsed[candidate.variant.name, candidate.micro_batch] = found
+        return candidate, found
+
+    def _is_worth_a_try(self, candidate: Candidate, best: tuple[Candidate, Try]) -> bool:
+        """Whether a candidate of a kind whose rehearsals all missed may be faster than the best so far."""
+        tried = {
+            name
+            for (name, _), found in self._rehearsed.items()
+            if found is not None and is_safe(found, self.budget_bytes)
+        }
+        return candidate.variant.name not in tried and candidate.seconds < WORTH_A_TRY * best[1].seconds
+
+    def _rehearse(self, candidate: Candidate) -> Try | None:
+        """Runs the largest batch by a candidate; `None` if it does not fit, and then something was learnt."""
+        settings = self._settings(candidate)
+        self.tell(f"rehearsing {settings.in_words()}")
+        found = self.bench.rehearse(settings, self.batch_size)
+        is_faster = found is not None and (self._best is None or found.seconds < self._best[1].seconds)
+        if found is not None and is_faster and is_safe(found, self.budget_bytes):
+            found = replace(found, room_bytes=self._room_bytes(settings, found.least_room_bytes))
+        name = candidate.variant.name
+        self._rehearsed[name, candidate.micro_batch] = found
+        if found is not None and is_safe(found, self.budget_bytes):
+            return found
+        high_bytes = 2 * self.budget_bytes if found is None else found.high_bytes
+        variant = self._variants[name]
+        learnt = variant.bias * high_bytes / candidate.high_bytes
+        self._variants[name] = replace(variant, bias=max(variant.bias, learnt))
+        return None
+
+    def _room_bytes(self, settings: Plan, least_bytes: int) -> int | None:
+        try:
+            return self.bench.room_bytes(settings, self.batch_size, least_bytes, self.budget_bytes)
+        except SetupError as fault:  # The profiler is in use.
+            self._notes.append(f"Whether memory would be left in holes was not looked at: {fault}")
+            return None
+
+    def _settings(self, candidate: Candidate) -> Plan:
+        return replace(self._plans[candidate.variant.name], micro_batch=candidate.micro_batch)
+
+    def _finish(self, found: tuple[Candidate, Try]) -> Plan:
+        chosen, rehearsed = found
+        candidates = self._candidates()
+        plan = self._settings(chosen)
+        return replace(
+            plan,
+            evaluation_micro_batch=self._evaluation(plan),
+            batch_size=self.batch_size,
+            num_parameters=self.subject.model.count_params(),
+            model_digest=identify(self.subject.model),
+            allow=self.allow,
+            fallbacks=(*self._tighter, *self._fallbacks(chosen, candidates)),
+            budget_bytes=self.budget_bytes,
+            predicted_bytes=chosen.peak_bytes,
+            predicted_seconds=chosen.seconds,
+            rehearsed_bytes=rehearsed.peak_bytes,
+            rehearsed_seconds=rehearsed.seconds,
+            high_bytes=rehearsed.high_bytes,
+            considered=self._considered(chosen, candidates),
+            notes=tuple(self._notes),
+        )
+
+    def _fallbacks(self, chosen: Candidate, candidates: list[Candidate]) -> list[Plan]:
+        return [self._settings(each) for each in fallbacks_of(chosen, candidates, most=MOST_FALLBACKS)]
+
+    def _evaluation(self, plan: Plan) -> int | None:
+        """The largest validation batch that fits beside what rests; `None` for whole ones."""
+        model = self.subject.model
+        if plan.micro_batch is None or not model.compiled or why_not_evaluate(model):
+            return None
+        self.tell("measuring validation at small batches")
+        law = Law(tuple(self.bench.evaluate(plan, _small_sizes(self.batch_size))))
+        variant = Variant(name="", num_measures=0, law=law)
+        found = candidates_of(variant, batch_size=self.batch_size, gradient_bytes=0, can_split=True)
+        fitting = [each for each in found if each.high_bytes <= self.budget_bytes]
+        return fitting[0].micro_batch if fitting else 1
+
+    def _considered(self, chosen: Candidate, candidates: list[Candidate]) -> tuple[Considered, ...]:
+        """The best of each kind, and whole batches where they do not fit."""
+        shown: list[Considered] = []
+        for name in self._variants:
+            own = [each for each in candidates if each.variant.name == name]
+            fitting = ranked(own, self.budget_bytes)
+            rows = [own[0]] if own[0] not in fitting[:1] else []
+            rows += fitting[:1]
+            for each in rows:
+                is_chosen = (name, each.micro_batch) == (chosen.variant.name, chosen.micro_batch)
+                shown.append(self._considered_one(each, is_chosen=is_chosen))
+        return tuple(shown)
+
+    def _considered_one(self, candidate: Candidate, *, is_chosen: bool) -> Considered:
+        rehearsed = self._rehearsed.get((candidate.variant.name, candidate.micro_batch))
+        seconds = candidate.seconds if rehearsed is None else rehearsed.seconds
+        verdict = "slower" if candidate.high_bytes <= self.budget_bytes else "does not fit"
+        if is_chosen:
+            verdict = "chosen"
+        elif rehearsed is not None and not is_safe(rehearsed, self.budget_bytes):
+            verdict = "did not fit when rehearsed"
+        return Considered(
+            what=self._settings(candidate).in_words(),
+            peak_bytes=candidate.peak_bytes if rehearsed is None else rehearsed.peak_bytes,
+            seconds=seconds,
+            verdict=verdict,
+        )
+
+    def _refusal(self) -> BudgetError:
+        model = self.subject.model
+        found = tightest(self._candidates())
+        parts = {
+            "weights": num_bytes(model.variables),
+            "optimizer slots": self.bench.slot_bytes,
+            "gradients": self._gradient_bytes,
+            "what else is on the device, such as arrays": self.bench.other_bytes,
+        }
+        return refusal(
+            words=self._settings(found).in_words(),
+            tightest=found,
+            parts=parts,
+            budget_bytes=self.budget_bytes,
+            why_not_split=self._why_not_split,
+            length=self.batches.length,
+        )
+
+
+def _num_measures(settings: Plan) -> int:
+    return (settings.time_segment is not None) + (settings.depth_limit is not None)
+
+
+def _is_tighter(settings: Plan, chosen: Plan) -> bool:
+    """Whether other settings of the same strategy hold less."""
+    if _num_measures(settings) > 1:
+        return False
+    return (settings.time_segment or 0) < (chosen.time_segment or 1)
+
+
+def _small_sizes(batch_size: int) -> tuple[int, ...]:
+    """Two batches that are far smaller than the one asked for, where that is possible."""
+    larger = max(1, batch_size // 4)
+    smaller = max(1, larger // 2)
+    return (smaller, larger) if smaller < larger else (1, 2) if batch_size > 1 else (1,)
