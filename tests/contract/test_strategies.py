@@ -39,7 +39,8 @@ def plain(model: str) -> steps.Trained:
 def test_three_steps_give_the_same_weights_and_losses_and_leave_no_trace(strategy: str, model: str) -> None:
     expected = plain(model)
     assert expected.losses[0] != expected.losses[-1]
-    for value in SETTINGS.get(strategy, [None]):
+    values = SETTINGS.get(strategy, [None])
+    for value in values if model in ("lstm", "residual") else values[-1:]:
         found = steps.train(model, strategy, value)
         assert found.is_as_before
         assert found.attributes == expected.attributes

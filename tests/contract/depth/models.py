@@ -100,9 +100,9 @@ def encoder() -> keras.Model:
 
 
 def application() -> keras.Model:
-    """A network of `keras.applications`: convolutions by channel, normalization, skip connections."""
-    return keras.applications.MobileNetV2(
-        (32, 32, 3), alpha=0.35, weights=None, classes=3, classifier_activation=None
+    """A network of `keras.applications`: convolutions by channel, normalization, dropout."""
+    return keras.applications.MobileNet(
+        (32, 32, 3), alpha=0.25, weights=None, classes=3, classifier_activation=None
     )
 
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from memfit.rnn.layer_tf import checkpoint_layer
 
 Numbers = list[np.ndarray]
-BATCH = 5
+BATCH = 6
 
 
 class Way(NamedTuple):

@@ -45,8 +45,8 @@ def test_masks(name: str, zero_output: bool, compiled: bool) -> None:
     make = lambda: LAYERS[name](  # noqa: E731
         4, return_sequences=True, return_state=True, zero_output_for_mask=zero_output
     )
-    kinds = list(masks(11).values())
-    assert_same(make, Way(4, compiled), masks=kinds, with_states=True, is_undone=True)
+    kinds = list(masks(11, batch=5).values())  # Lanes of three and of two.
+    assert_same(make, Way(4, compiled), batch=5, masks=kinds, with_states=True, is_undone=True)
 
 
 @pytest.mark.parametrize("name", ["LSTM", "SimpleRNN"])  # Cutting time into segments is the same for all.

@@ -70,11 +70,16 @@ def train_whole(case: Case) -> Trained:
     return Trained.of(model, run.history)
 
 
+# Batches that need not be split are for Keras's own step, whatever the loss.
+ALSO_WHOLE = {"mean", "masked LSTM", "outputs with weights", "accumulation", "float16"}
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_weights_losses_and_metrics_are_those_of_whole_batches(name: str) -> None:
     case = CASES[name]
     before, plain = train_plainly(case)
-    for micro_batch, found in (*train_in_micro_batches(case), (BATCH_SIZE, train_whole(case))):
+    whole = [(BATCH_SIZE, train_whole(case))] if name in ALSO_WHOLE else []
+    for micro_batch, found in (*train_in_micro_batches(case), *whole):
         for start, one, other in zip(before, found.weights, plain.weights, strict=True):
             largest = np.abs(other - start).max()
             assert largest > 0
