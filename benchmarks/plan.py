@@ -65,12 +65,12 @@ CASES = {
     "gru": Case(model="gru-2", batch_size=128, share=0.5),
     "bidirectional": Case(model="bidirectional-lstm", batch_size=128, share=0.5),
     "encoder-decoder": Case(model="encoder-decoder", batch_size=64, share=0.6),
-    "language": Case(model="language-lstm", batch_size=64, share=0.6),
+    "language": Case(model="language-lstm", batch_size=64, share=0.65),
     "cnn": Case(model="cnn", batch_size=512, share=0.6),
     "resnet": Case(model="resnet", batch_size=64, share=0.7),
     "resnet-split": Case(model="resnet", batch_size=64, share=0.4, allow=("split_batch_norm",)),
     "transformer": Case(model="transformer", batch_size=128, share=0.5),
-    "autoencoder": Case(model="autoencoder-dense", batch_size=1024, share=0.8),
+    "autoencoder": Case(model="autoencoder-dense", batch_size=1024, share=0.85),
 }
 
 

@@ -71,6 +71,10 @@ class Bench:
         ]
         self.resting_bytes = other_bytes + sum(self._resting)
         self._is_kept = fits_twice(self.resting_bytes, updated_bytes, budget_bytes)
+        # Updates of several variables run at once, in any order. Where old weights are not kept, running out
+        # of memory among them ends the training: one more temporary of the largest variable must fit.
+        largest = max((bytes_of(each.shape, each.dtype) for each in model.trainable_variables), default=0)
+        self._spare_bytes = 0 if self._is_kept else largest
 
     def run(self, plan: Plan, sizes: tuple[int, ...], *, is_split: bool = False) -> list[Try]:
         """Whole batches of some sizes by a plan, its micro-batches aside.
@@ -172,6 +176,7 @@ class Bench:
             num_examples=num_examples,
             peak_bytes=max(peaks) + self.resting_bytes + num_bytes(tf.nest.flatten(batch)),
             seconds=min(times),
+            spare_bytes=self._spare_bytes,
         )
 
     def _step(self, function: Callable[..., Any], batch: tuple[Any, ...]) -> Any:

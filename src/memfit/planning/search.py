@@ -38,12 +38,14 @@ class Try:
         peak_bytes: The peak of the device, with all that rests there.
         seconds: Its time.
         room_bytes: The limit under which it finds a place for every buffer; `None` if it was not recorded.
+        spare_bytes: What is to stay free besides, where a step that dies cannot be undone.
     """
 
     num_examples: int
     peak_bytes: int
     seconds: float
     room_bytes: int | None = None
+    spare_bytes: int = 0
 
     @property
     def least_room_bytes(self) -> int:
@@ -54,7 +56,7 @@ class Try:
     def high_bytes(self) -> int:
         """A limit under which steps like this one hardly fail."""
         room_bytes = (self.room_bytes or 0) * (1 + NOISE_OF_ROOM)
-        return math.ceil(max(self.peak_bytes * (1 + NOISE), room_bytes)) + OWN_BYTES
+        return math.ceil(max(self.peak_bytes * (1 + NOISE), room_bytes)) + OWN_BYTES + self.spare_bytes
 
 
 @dataclass(frozen=True, slots=True)

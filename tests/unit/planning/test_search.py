@@ -123,13 +123,15 @@ def test_nothing_that_is_ranked_may_exceed_the_budget(found: list[Variant], budg
     assert bool(ranked(candidates, budget_bytes)) == fits
 
 
-@given(st.integers(0, 2**40), st.none() | st.integers(0, 2**40), budgets)
+@given(st.integers(0, 2**40), st.none() | st.integers(0, 2**40), st.integers(0, 2**30), budgets)
 def test_a_rehearsal_is_safe_if_its_upper_bound_is_within_the_budget(
-    peak_bytes: int, room_bytes: int | None, budget_bytes: int
+    peak_bytes: int, room_bytes: int | None, spare_bytes: int, budget_bytes: int
 ) -> None:
-    rehearsed = Try(num_examples=1, peak_bytes=peak_bytes, seconds=1.0, room_bytes=room_bytes)
+    rehearsed = Try(
+        num_examples=1, peak_bytes=peak_bytes, seconds=1.0, room_bytes=room_bytes, spare_bytes=spare_bytes
+    )
     assert is_safe(rehearsed, budget_bytes) == (rehearsed.high_bytes <= budget_bytes)
-    assert rehearsed.high_bytes > max(peak_bytes, room_bytes or 0)
+    assert rehearsed.high_bytes > max(peak_bytes, room_bytes or 0) + spare_bytes
 
 
 @given(variants)
