@@ -70,7 +70,7 @@ CASES = {
     "resnet": Case(model="resnet", batch_size=64, share=0.7),
     "resnet-split": Case(model="resnet", batch_size=64, share=0.4, allow=("split_batch_norm",)),
     "transformer": Case(model="transformer", batch_size=128, share=0.5),
-    "autoencoder": Case(model="autoencoder-dense", batch_size=1024, share=0.85),
+    "autoencoder": Case(model="autoencoder-dense", batch_size=1024, share=0.95),
 }
 
 
