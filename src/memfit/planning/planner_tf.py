@@ -35,10 +35,11 @@ MOST_FALLBACKS: Final = 4
 WORTH_A_TRY: Final = 1.25
 # Another way is measured after whole batches were found to fit if arithmetic promises no more than this.
 PROMISING: Final = 1.1
-# Two that fit and are no further apart are timed in turn, so often; not if a step takes longer than this.
+# Two that fit and are no further apart are timed in turn, so often.
 CLOSE: Final = 1.3
 NUM_ROUNDS: Final = 2
-LONG: Final = 2.0
+# Steps that take longer than this are not looked at twice: planning would take a minute.
+LONG: Final = 0.5
 
 Tell = Callable[[str], None]
 
@@ -138,7 +139,7 @@ class Planner:
                 micro_batch=fitting[0],
                 again_share=own.num_recomputed_steps / own.num_steps,
             )
-            if promised < PROMISING * rehearsed.seconds:
+            if promised < PROMISING * rehearsed.seconds and rehearsed.seconds <= LONG:
                 self._measure(rival, num_measures=1, is_split=True)
                 return self._rehearse_best() or whole
         return whole
