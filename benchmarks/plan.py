@@ -1,6 +1,6 @@
 """`memfit.plan` against trying everything: the chosen plan is to fit, and to be as fast as any that does.
 
-    make bench TARGET=plan                       all cases (about 12 minutes on two cores)
+    make bench TARGET=plan                       all cases (13 minutes on two cores)
     make bench TARGET="plan lstm-half cnn"       some cases
 
 Each case is a model, a batch and a budget, in a fresh process. The plan is made; then all combinations of
