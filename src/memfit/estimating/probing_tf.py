@@ -147,7 +147,7 @@ def _measured(
     is_split: bool,
 ) -> Growth:
     model = subject.model
-    with shadowed(model, subject.optimizer if is_training else None, is_terse=True) as shadow:
+    with shadowed(model, subject.optimizer if is_training else None) as shadow:
         probe = _Probe(subject, batches, sizes, shadow, is_split=is_split)
         lengths = probe.choose_lengths()
         return Growth(

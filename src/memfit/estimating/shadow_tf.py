@@ -4,38 +4,28 @@ The optimizer's update takes memory like the rest of a step, also because it may
 that the backward pass still needs. So it must run, on what the forward pass reads: while it is measured,
 the model's variables stand for copies of their values, and a second optimizer with slots of its own stands
 for the first. Both are gone afterwards. What else a step changes (statistics, metrics, seeds) is put back.
-
-Tracing the update of a hundred tiny variables takes longer than all the rest, and they take next to no
-memory: where it is only recorded what a step holds, their gradients are computed, and that is all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 import keras
-import numpy as np
-import tensorflow as tf
 
 from memfit.errors import UsageError
 from memfit.estimating.internals_tf import copied_values, forgetting_gradients
 from memfit.splitting import internals_tf as internals
 
-# With fewer variables, all are updated. Otherwise the smallest are not, as many as make this share of all.
-FEW_VARIABLES: Final = 32
-TINY_SHARE: Final = 0.02
-
 
 @contextmanager
-def shadowed(model: Any, optimizer: Any, *, is_terse: bool = False) -> Iterator[Any]:
+def shadowed(model: Any, optimizer: Any) -> Iterator[Any]:
     """A model whose steps leave no trace once the context is left.
 
     Args:
         model: A built model.
         optimizer: What it is trained with, or `None` where nothing is trained.
-        is_terse: Whether tiny variables need not be updated.
 
     Yields:
         What stands in for the optimizer, or `None`.
@@ -47,8 +37,6 @@ def shadowed(model: Any, optimizer: Any, *, is_terse: bool = False) -> Iterator[
         shadow = None if optimizer is None else _copied(optimizer)
         if shadow is not None:
             shadow.build(trained)
-            if is_terse:
-                _leave_out(shadow, tiny([_num_bytes(each) for each in trained]))
         with _standing_in(model, shadow):
             try:
                 yield shadow
@@ -79,42 +67,6 @@ def _kept(model: Any) -> list[Any]:
             found += each.variables if isinstance(each, keras.optimizers.Optimizer) else ()
     trained = {id(variable) for variable in model.trainable_variables}
     return [each for each in {id(v): v for v in found}.values() if id(each) not in trained]
-
-
-def tiny(sizes: Sequence[int]) -> set[int]:
-    """The sizes of variables that need not be updated: all of them together are a small share.
-
-    Example:
-    >>> sorted(tiny([4096] * 30 + [4, 8, 8, 4096])), tiny([4, 4096])
-    ([4, 8], set())
-    """
-    found: set[int] = set()
-    if len(sizes) > FEW_VARIABLES:
-        left = TINY_SHARE * sum(sizes)
-        for size in sorted(set(sizes)):
-            left -= size * sizes.count(size)
-            if left < 0:
-                break
-            found.add(size)
-    return found
-
-
-def _leave_out(optimizer: Any, sizes: Collection[int]) -> None:
-    own, counter = optimizer.update_step, tf.Variable(0, trainable=False)
-
-    def update_step(gradient: Any, variable: Any, learning_rate: Any) -> None:
-        if _num_bytes(variable) not in sizes:
-            own(gradient, variable, learning_rate)
-            return
-        with tf.control_dependencies([gradient]):  # Or else TensorFlow would not compute it.
-            counter.assign_add(1, read_value=False)
-
-    if sizes:
-        object.__setattr__(optimizer, "update_step", update_step)
-
-
-def _num_bytes(variable: Any) -> int:
-    return int(np.prod(variable.shape, dtype=np.int64)) * int(tf.as_dtype(variable.dtype).size)
 
 
 def _copied(optimizer: Any) -> Any:
