@@ -210,13 +210,20 @@ def _attribute(owner: object, key: str) -> Named | None:
     """An attribute's name, in the file of the first class of the owner that is the user's."""
     kinds = (owner if isinstance(owner, type) else type(owner)).__mro__
     named = Named(f"{kinds[0].__name__}.{key}", key, "")
-    files = [getattr(sys.modules.get(kind.__module__), "__file__", None) or "" for kind in kinds]
+    files = (_file_of(kind) for kind in kinds)
     own = next((file for file in files if file and is_user_file(file)), None)
     if own is not None:
         return replace(named, file=own)
     # A library's object, such as a model, that an attribute was put on: what matters is who grows it.
     holder = next((frame.f_code.co_filename for frame in running_frames() if _is_user_frame(frame)), None)
     return None if holder is None else replace(named, file=holder)
+
+
+def _file_of(kind: type) -> str:
+    """Where a class was written: its methods know, also when another script has become `__main__` since."""
+    codes = (each.__code__.co_filename for each in vars(kind).values() if isinstance(each, FunctionType))
+    written = (file for file in codes if not file.startswith("<"))  # Not those that a decorator made.
+    return next(written, getattr(sys.modules.get(kind.__module__), "__file__", None) or "")
 
 
 def _is_user_frame(frame: FrameType) -> bool:

@@ -66,6 +66,15 @@ def test_an_attribute() -> None:
         GLOBAL.clear()
 
 
+def test_an_attribute_of_a_class_whose_module_another_script_has_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As `__main__` is, after `runpy.run_path` and at the end of `memfit run`."""
+    owner = Owner()
+    monkeypatch.setattr(Owner, "__module__", "sys")
+    assert ("Owner.own", "own") in {(each.name, each.variable) for each in _all(owner.own)}
+
+
 def test_a_class_attribute_and_a_slot() -> None:
     owner = Slotted()
     assert ("Owner.shared", "shared") in {(each.name, each.variable) for each in _all(Owner.shared)}
