@@ -10,6 +10,7 @@ from memfit.errors import BudgetError, MemfitError, SetupError
 from memfit.estimating.batches_tf import Batches
 from memfit.estimating.probing_tf import Subject
 from memfit.planning.bench_tf import Bench, num_bytes
+from memfit.planning.ledger import Found, Ledger, name_of
 from memfit.planning.proposing_tf import SHARE, Proposed, propose
 from memfit.planning.refusing import refusal
 from memfit.planning.search import (
@@ -22,10 +23,9 @@ from memfit.planning.search import (
     fallbacks_of,
     is_safe,
     promised_seconds,
-    ranked,
     tightest,
 )
-from memfit.records import Considered, Plan
+from memfit.records import Plan
 from memfit.splitting.checking_tf import why_not_evaluate, why_not_layers, why_not_train
 from memfit.splitting.identity_tf import identify
 
@@ -71,10 +71,13 @@ class Planner:
         why_not = why_not_train if model.compiled else why_not_layers
         self._why_not_split = why_not(model, self.allow)
         self._gradient_bytes = num_bytes(model.trainable_variables)
-        self._plans: dict[str, Plan] = {}
-        self._variants: dict[str, Variant] = {}
-        self._rehearsed: dict[tuple[str, int | None], Try | None] = {}
-        self._best: tuple[Candidate, Try] | None = None
+        self._ledger = Ledger(
+            batch_size=self.batch_size,
+            budget_bytes=self.budget_bytes,
+            gradient_bytes=self._gradient_bytes,
+            can_split=not self._why_not_split,
+        )
+        self._best: Found | None = None
         self._tighter: tuple[Plan, ...] = ()
         self._notes: list[str] = []
         if self._why_not_split:
@@ -90,7 +93,7 @@ class Planner:
             raise self._refusal()
         return self._finish(self._duel(found))
 
-    def _search(self) -> tuple[Candidate, Try] | None:
+    def _search(self) -> Found | None:
         """What the strategies propose, the least work first, until one of them takes whole batches."""
         fixed_bytes = self.bench.resting_bytes + self._gradient_bytes
         proposal = propose(
@@ -98,7 +101,7 @@ class Planner:
             self.batch_size,
             self.batches.length,
             room_bytes=self.budget_bytes - fixed_bytes,
-            plain_bytes=self._variants[""].law.peak_bytes(self.batch_size) - fixed_bytes,
+            plain_bytes=self._ledger.plain.peak_bytes(self.batch_size) - fixed_bytes,
         )
         self._notes += proposal.reasons
         found = None
@@ -119,9 +122,7 @@ class Planner:
                 return self._challenge(found, settings, proposal)
         return self._rehearse_best()
 
-    def _challenge(
-        self, whole: tuple[Candidate, Try], settings: Plan, proposal: Proposed
-    ) -> tuple[Candidate, Try]:
+    def _challenge(self, whole: Found, settings: Plan, proposal: Proposed) -> Found:
         """Whole batches that compute again, or micro-batches that do not, if those promise to be faster."""
         candidate, rehearsed = whole
         own = proposal.effects.get(settings)
@@ -146,44 +147,28 @@ class Planner:
 
     def _measure(self, settings: Plan, *, num_measures: int, is_split: bool = False) -> None:
         """Tries a way to run the model at small batches."""
-        name = settings.in_words().removeprefix("whole batches").removeprefix(", ")
-        self.tell(f"measuring {name or 'the model as it is'} at small batches")
+        self.tell(f"measuring {name_of(settings) or 'the model as it is'} at small batches")
         tries = self.bench.run(settings, _small_sizes(self.batch_size), is_split=is_split)
         if is_split:  # The sum of the gradients is added to every candidate in micro-batches.
             tries = [replace(each, peak_bytes=each.peak_bytes - self._gradient_bytes) for each in tries]
-        self._plans[name] = settings
-        self._variants[name] = Variant(name=name, num_measures=num_measures, law=Law(tuple(tries)))
+        self._ledger.add(settings, tries, num_measures=num_measures)
 
-    def _rehearse_smallest(self) -> tuple[Candidate, Try] | None:
+    def _rehearse_smallest(self) -> Found | None:
         """Looks closer at the way that takes the least memory, down to single examples."""
-        variant = tightest(self._candidates()).variant
+        found = tightest(self._ledger.candidates())
         self.tell("measuring single examples")
-        tries = self.bench.run(self._plans[variant.name], (1, 2))
-        law = Law((*tries, *variant.law.tries))
-        self._variants[variant.name] = replace(variant, law=law)
+        settings = replace(self._ledger.settings(found), micro_batch=None)
+        self._ledger.add_tries(found.variant, self.bench.run(settings, (1, 2)))
         return self._rehearse_best()
 
-    def _candidates(self) -> list[Candidate]:
-        return [
-            candidate
-            for variant in self._variants.values()
-            for candidate in candidates_of(
-                variant,
-                batch_size=self.batch_size,
-                gradient_bytes=self._gradient_bytes,
-                can_split=not self._why_not_split,
-            )
-        ]
-
-    def _rehearse_best(self, *, whole_only: bool = False) -> tuple[Candidate, Try] | None:
+    def _rehearse_best(self, *, whole_only: bool = False) -> Found | None:
         """The fastest candidate of those whose rehearsal fits, or `None`."""
         best = self._best
         for _ in range(MOST_REHEARSALS):
             waiting = [
                 each
-                for each in ranked(self._candidates(), self.budget_bytes)
-                if (each.variant.name, each.micro_batch) not in self._rehearsed
-                and not (whole_only and each.micro_batch is not None)
+                for each in self._ledger.waiting()
+                if not (whole_only and each.micro_batch is not None)
                 and (best is None or self._is_worth_a_try(each, best))
             ]
             if not waiting:
@@ -193,15 +178,10 @@ class Planner:
                 self._best = best = (waiting[0], found)
         return best
 
-    def _duel(self, best: tuple[Candidate, Try]) -> tuple[Candidate, Try]:
+    def _duel(self, best: Found) -> Found:
         """The faster of the two that came out ahead, timed in turn: a rehearsal may meet a busy moment."""
-        rivals = [
-            (each, found)
-            for each in self._candidates()
-            for found in (self._rehearsed.get((each.variant.name, each.micro_batch)),)
-            if found is not None and is_safe(found, self.budget_bytes) and found is not best[1]
-        ]
-        pair = [best, *sorted(rivals, key=lambda each: each[1].seconds)[:1]]
+        rivals = [each for each in self._ledger.safe() if each[1] is not best[1]]
+        pair = [best, *rivals[:1]]
         if len(pair) < 2 or pair[1][1].seconds > CLOSE * best[1].seconds or best[1].seconds > LONG:
             return best
         self.tell("timing the two fastest in turn")
@@ -209,48 +189,36 @@ class Planner:
             pair = [self._timed_again(*each) for each in pair]
         winner, found = min(pair, key=lambda each: each[1].seconds)
         if found.room_bytes is None:
-            found = replace(
-                found, room_bytes=self._room_bytes(self._settings(winner), found.least_room_bytes)
-            )
+            settings = self._ledger.settings(winner)
+            found = replace(found, room_bytes=self._room_bytes(settings, found.least_room_bytes))
         return (winner, found) if is_safe(found, self.budget_bytes) else pair[0]
 
-    def _timed_again(self, candidate: Candidate, found: Try) -> tuple[Candidate, Try]:
-        again = self.bench.rehearse(self._settings(candidate), self.batch_size, most_seconds=0.0)
+    def _timed_again(self, candidate: Candidate, found: Try) -> Found:
+        again = self.bench.rehearse(self._ledger.settings(candidate), self.batch_size, most_seconds=0.0)
         if again is not None:
             found = replace(
                 found,
                 seconds=min(found.seconds, again.seconds),
                 peak_bytes=max(found.peak_bytes, again.peak_bytes),
             )
-        self._rehearsed[candidate.variant.name, candidate.micro_batch] = found
+        self._ledger.note(candidate, found)
         return candidate, found
 
-    def _is_worth_a_try(self, candidate: Candidate, best: tuple[Candidate, Try]) -> bool:
+    def _is_worth_a_try(self, candidate: Candidate, best: Found) -> bool:
         """Whether a candidate of a kind whose rehearsals all missed may be faster than the best so far."""
-        tried = {
-            name
-            for (name, _), found in self._rehearsed.items()
-            if found is not None and is_safe(found, self.budget_bytes)
-        }
-        return candidate.variant.name not in tried and candidate.seconds < WORTH_A_TRY * best[1].seconds
+        went_well = {each.variant.name for each, _ in self._ledger.safe()}
+        return candidate.variant.name not in went_well and candidate.seconds < WORTH_A_TRY * best[1].seconds
 
     def _rehearse(self, candidate: Candidate) -> Try | None:
-        """Runs the largest batch by a candidate; `None` if it does not fit, and then something was learnt."""
-        settings = self._settings(candidate)
+        """Runs the largest batch by a candidate; `None` if it does not fit."""
+        settings = self._ledger.settings(candidate)
         self.tell(f"rehearsing {settings.in_words()}")
         found = self.bench.rehearse(settings, self.batch_size)
         is_faster = found is not None and (self._best is None or found.seconds < self._best[1].seconds)
         if found is not None and is_faster and is_safe(found, self.budget_bytes):
             found = replace(found, room_bytes=self._room_bytes(settings, found.least_room_bytes))
-        name = candidate.variant.name
-        self._rehearsed[name, candidate.micro_batch] = found
-        if found is not None and is_safe(found, self.budget_bytes):
-            return found
-        high_bytes = 2 * self.budget_bytes if found is None else found.high_bytes
-        variant = self._variants[name]
-        learnt = variant.bias * high_bytes / candidate.high_bytes
-        self._variants[name] = replace(variant, bias=max(variant.bias, learnt))
-        return None
+        self._ledger.note(candidate, found)
+        return found if found is not None and is_safe(found, self.budget_bytes) else None
 
     def _room_bytes(self, settings: Plan, least_bytes: int) -> int | None:
         try:
@@ -259,13 +227,10 @@ class Planner:
             self._notes.append(f"Whether memory would be left in holes was not looked at: {fault}")
             return None
 
-    def _settings(self, candidate: Candidate) -> Plan:
-        return replace(self._plans[candidate.variant.name], micro_batch=candidate.micro_batch)
-
-    def _finish(self, found: tuple[Candidate, Try]) -> Plan:
+    def _finish(self, found: Found) -> Plan:
         chosen, rehearsed = found
-        candidates = self._candidates()
-        plan = self._settings(chosen)
+        plan = self._ledger.settings(chosen)
+        fallbacks = fallbacks_of(chosen, self._ledger.candidates(), most=MOST_FALLBACKS)
         return replace(
             plan,
             evaluation_micro_batch=self._evaluation(plan),
@@ -273,19 +238,16 @@ class Planner:
             num_parameters=self.subject.model.count_params(),
             model_digest=identify(self.subject.model),
             allow=self.allow,
-            fallbacks=(*self._tighter, *self._fallbacks(chosen, candidates)),
+            fallbacks=(*self._tighter, *map(self._ledger.settings, fallbacks)),
             budget_bytes=self.budget_bytes,
             predicted_bytes=chosen.peak_bytes,
             predicted_seconds=chosen.seconds,
             rehearsed_bytes=rehearsed.peak_bytes,
             rehearsed_seconds=rehearsed.seconds,
             high_bytes=rehearsed.high_bytes,
-            considered=self._considered(chosen, candidates),
+            considered=self._ledger.considered(chosen),
             notes=tuple(self._notes),
         )
-
-    def _fallbacks(self, chosen: Candidate, candidates: list[Candidate]) -> list[Plan]:
-        return [self._settings(each) for each in fallbacks_of(chosen, candidates, most=MOST_FALLBACKS)]
 
     def _evaluation(self, plan: Plan) -> int | None:
         """The largest validation batch that fits beside what rests; `None` for whole ones."""
@@ -299,37 +261,9 @@ class Planner:
         fitting = [each for each in found if each.high_bytes <= self.budget_bytes]
         return fitting[0].micro_batch if fitting else 1
 
-    def _considered(self, chosen: Candidate, candidates: list[Candidate]) -> tuple[Considered, ...]:
-        """The best of each kind, and whole batches where they do not fit."""
-        shown: list[Considered] = []
-        for name in self._variants:
-            own = [each for each in candidates if each.variant.name == name]
-            fitting = ranked(own, self.budget_bytes)
-            rows = [own[0]] if own[0] not in fitting[:1] else []
-            rows += fitting[:1]
-            for each in rows:
-                is_chosen = (name, each.micro_batch) == (chosen.variant.name, chosen.micro_batch)
-                shown.append(self._considered_one(each, is_chosen=is_chosen))
-        return tuple(shown)
-
-    def _considered_one(self, candidate: Candidate, *, is_chosen: bool) -> Considered:
-        rehearsed = self._rehearsed.get((candidate.variant.name, candidate.micro_batch))
-        seconds = candidate.seconds if rehearsed is None else rehearsed.seconds
-        verdict = "slower" if candidate.high_bytes <= self.budget_bytes else "does not fit"
-        if is_chosen:
-            verdict = "chosen"
-        elif rehearsed is not None and not is_safe(rehearsed, self.budget_bytes):
-            verdict = "did not fit when rehearsed"
-        return Considered(
-            what=self._settings(candidate).in_words(),
-            peak_bytes=candidate.peak_bytes if rehearsed is None else rehearsed.peak_bytes,
-            seconds=seconds,
-            verdict=verdict,
-        )
-
     def _refusal(self) -> BudgetError:
         model = self.subject.model
-        found = tightest(self._candidates())
+        found = tightest(self._ledger.candidates())
         parts = {
             "weights": num_bytes(model.variables),
             "optimizer slots": self.bench.slot_bytes,
@@ -337,7 +271,7 @@ class Planner:
             "what else is on the device, such as arrays": self.bench.other_bytes,
         }
         return refusal(
-            words=self._settings(found).in_words(),
+            words=self._ledger.settings(found).in_words(),
             tightest=found,
             parts=parts,
             budget_bytes=self.budget_bytes,

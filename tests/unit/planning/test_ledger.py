@@ -1,0 +1,63 @@
+"""The books of a search: what is waiting, what a rehearsal that missed teaches, what is told in the end."""
+
+import pytest
+
+from memfit.planning.ledger import Ledger
+from memfit.planning.search import Candidate, Try
+from memfit.records import Plan
+from memfit.units import MIB
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    """Whole batches of 8 take 180 MiB as they are, and 100 MiB in segments."""
+    found = Ledger(batch_size=8, budget_bytes=200 * MIB, gradient_bytes=MIB, can_split=True)
+    found.add(Plan(), tries((1, 40, 0.1), (2, 60, 0.2)), num_measures=0)
+    found.add(Plan(time_segment=5), tries((2, 40, 0.4), (4, 60, 0.8)), num_measures=1)
+    return found
+
+
+def tries(*points: tuple[int, int, float]) -> list[Try]:
+    return [Try(num_examples=n, peak_bytes=size * MIB, seconds=seconds) for n, size, seconds in points]
+
+
+def rehearsed(candidate: Candidate, mebibytes: int) -> Try:
+    return Try(num_examples=8, peak_bytes=mebibytes * MIB, seconds=candidate.seconds)
+
+
+def test_the_fastest_waits_first_and_waits_no_more_once_it_was_rehearsed(ledger: Ledger) -> None:
+    first, second = ledger.waiting()[:2]
+    assert ledger.settings(first) == Plan()
+    ledger.note(first, rehearsed(first, 150))
+    assert second == ledger.waiting()[0]
+    assert ledger.safe() == [(first, rehearsed(first, 150))]
+
+
+@pytest.mark.parametrize("mebibytes", [220, None])
+def test_a_rehearsal_that_missed_makes_its_kind_look_larger_and_no_other(
+    ledger: Ledger, mebibytes: int | None
+) -> None:
+    before = {(each.variant.name, each.micro_batch): each.peak_bytes for each in ledger.candidates()}
+    first = ledger.waiting()[0]
+    ledger.note(first, None if mebibytes is None else rehearsed(first, mebibytes))
+    assert not ledger.safe()
+    for each in ledger.candidates():
+        size = before[each.variant.name, each.micro_batch]
+        assert each.peak_bytes > size if each.variant.name == "" else each.peak_bytes == size
+
+
+def test_more_tries_are_taken_up(ledger: Ledger) -> None:
+    single = ledger.candidates()[-1]
+    ledger.add_tries(single.variant, tries((1, 10, 0.1)))
+    assert ledger.candidates()[-1].peak_bytes == 11 * MIB
+
+
+def test_what_was_considered_says_why_not(ledger: Ledger) -> None:
+    whole = ledger.waiting()[0]
+    ledger.note(whole, rehearsed(whole, 220))
+    chosen = next(each for each in ledger.waiting() if each.variant.name)
+    ledger.note(chosen, rehearsed(chosen, 110))
+    told = {each.what: ((each.peak_bytes or 0) // MIB, each.verdict) for each in ledger.considered(chosen)}
+    assert told["whole batches"] == (220, "did not fit when rehearsed")
+    assert told[ledger.settings(chosen).in_words()] == (110, "chosen")
+    assert "slower" in {verdict for _, verdict in told.values()}
