@@ -20,6 +20,8 @@ from memfit.units import MIB
 # TARGET=estimate`.
 SPREAD_BELOW: Final = 0.10
 SPREAD_ABOVE: Final = 0.06
+# The highest of a few recordings says less than the highest of many: this much more, over their number.
+SPREAD_OF_FEW: Final = 0.18
 # What TensorFlow keeps of its own beside a step: constants, counters.
 OWN_BYTES: Final = MIB
 
@@ -148,7 +150,7 @@ class Growth:
     def _room(self, span: Span, peaks: Sequence[Peak], examples: int, resting: Sequence[int]) -> float:
         """How many times the highest peak must be there, so that steps do not run into holes."""
         highest = max(peak.num_bytes for peak in peaks)
-        least = int(highest * (1 + SPREAD_ABOVE))
+        least = int(highest * (1 + SPREAD_ABOVE + SPREAD_OF_FEW / len(peaks)))
         return room_for(span.recordings, examples, resting, least) / highest
 
     def _peaks(self, span: Span, examples: int, resting: Sequence[int]) -> list[Peak]:

@@ -50,7 +50,7 @@ MANY_RECORDINGS: Final = 11
 FEW_RECORDINGS: Final = 3
 FEW_BUFFERS: Final = 2_000
 # After the fewest, no more are made once they have taken so long.
-RECORDING_SECONDS: Final = 2.0
+RECORDING_SECONDS: Final = 3.0
 NUM_TIMED: Final = 3
 # A step that takes longer is timed once.
 LONG_SECONDS: Final = 0.2
@@ -275,9 +275,7 @@ class _Probe:
         return found
 
     def _recordings(self, num_buffers: int) -> int:
-        if num_buffers <= FEW_BUFFERS:
-            return MANY_RECORDINGS
-        return NUM_RECORDINGS if num_buffers <= self._most_buffers / 2 else FEW_RECORDINGS
+        return MANY_RECORDINGS if num_buffers <= FEW_BUFFERS else NUM_RECORDINGS
 
     def _call(self, batch: int, length: int | None) -> Callable[[], Any]:
         if self._micro_batch is not None:
