@@ -65,6 +65,16 @@ print("waiting", flush=True)
 while True:
     pass
 """
+COUNTED = """
+import signal
+arrived = []
+signal.signal(signal.SIGINT, lambda *_: arrived.append(1))
+print("waiting", flush=True)
+while not arrived:
+    pass
+time.sleep(0.5)
+print(len(arrived))
+"""
 
 
 @dataclass
@@ -167,12 +177,13 @@ def check_what_ipython_keeps(notebook: Notebook) -> None:
 
 
 def check_that_an_interrupt_comes_once(manager: KernelManager, notebook: Notebook) -> None:
-    """A second one would come while IPython shows the first, and nothing would be shown."""
+    """Jupyter sends it to memfit and to the kernel: passed on, it would come again while IPython shows it."""
 
     def interrupt(text: str) -> None:
         if "waiting" in text:
             manager.interrupt_kernel()
 
+    assert notebook.run(COUNTED, interrupt).text == "waiting\n1\n"
     looped = notebook.run(LOOP, interrupt)
     assert (looped.status, looped.errors) == ("error", ["KeyboardInterrupt"])
     assert notebook.run("print(__name__, 'goes on')").text == "__main__ goes on\n"
