@@ -15,6 +15,7 @@ from memfit.errors import UnitError
 KIB: Final = 2**10
 MIB: Final = 2**20
 GIB: Final = 2**30
+CELL: Final = "cell In["  # How the name of a notebook's cell begins, where others have a file's.
 
 VALID_FORMS: Final = "2GiB, 512 MiB, 1.5g, 2GB (decimal), 2000000000 (bytes)"
 
@@ -113,6 +114,16 @@ def format_seconds(seconds: float) -> str:
         return f"{minutes} min {rest:02d} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min"
+
+
+def format_place(file: str, line: int) -> str:
+    """A line of a file, or of a notebook's cell, as IPython writes it.
+
+    Example:
+    >>> format_place("train.py", 30), format_place("cell In[3]", 2)
+    ('train.py:30', 'cell In[3], line 2')
+    """
+    return f"{file}, line {line}" if file.startswith(CELL) else f"{file}:{line}"
 
 
 def _share(text: str, start: int, number: str, available_bytes: int | None) -> int:

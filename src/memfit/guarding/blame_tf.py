@@ -18,10 +18,11 @@ from memfit.estimating.internals_tf import buffer_size
 from memfit.guarding import sources, wording
 from memfit.guarding.census_tf import Census, Load, grown, live_datasets, weigh
 from memfit.guarding.deadline import Deadline
-from memfit.guarding.naming import Named, is_user_file, name_of, running_frames, split_place
+from memfit.guarding.naming import Named, is_user_file, name_of, running_frames
 from memfit.guarding.traces import Origin
 from memfit.guarding.tracing_tf import Tracer, user_caller
-from memfit.measuring.places import first_user_place
+from memfit.measuring import notebook
+from memfit.measuring.places import user_place
 from memfit.records import Growth, Leak
 
 NUM_SUSPECTS: Final = 6
@@ -103,7 +104,7 @@ def blame_habits(growths: list[Growth], tracer: Tracer, evidence: Evidence) -> l
     """What is wrong without a look at the heap: traces, models and pipelines made again and again."""
     leaks = [leak for origin in tracer.origins.all() for leak in _built(origin, growths, tracer)]
     return leaks + [
-        wording.eager_call(_receiver(*place), _short(*place), num, num_bytes)
+        wording.eager_call(_receiver(*place), user_place(*place), num, num_bytes)
         for place, (num, num_bytes) in evidence.calls.items()
         if num >= MANY_CALLS and num_bytes
     ]
@@ -149,6 +150,11 @@ def _kept(
     per_epoch = evidence.steps_per_epoch
     named: set[Named] = set()
     for holder, change in holders:
+        if notebook.is_outputs(holder):
+            whole = weigh(holder)
+            growth = change.num / num_steps
+            yield wording.shown(whole.num, whole.num_bytes, growth=growth, unit=evidence.unit)
+            continue
         name = None if _is_bounded(holder, growing) else evidence.name(holder, deadline)
         if name is None or name in named or (name.shrinks() and not evidence.is_proven(holder)):
             continue
@@ -184,12 +190,12 @@ def _built(origin: Origin, growths: list[Growth], tracer: Tracer) -> Iterator[Le
     if not is_retraced and not is_rebuilt:
         return
     if origin.is_dataset:
-        place = _short(origin.file, origin.line)
+        place = user_place(origin.file, origin.line)
         yield wording.rebuilt_dataset(_target(origin.file, origin.line), place, origin.num, growth)
     elif origin.is_library:
         yield from _rebuilt_models(origin, growths, growth)
     else:
-        place = _short(origin.file, _definition(origin))
+        place = user_place(origin.file, _definition(origin))
         if is_retraced:
             yield wording.retraced(origin.name, place, origin.num, origin.culprit(), growth)
         else:
@@ -209,7 +215,7 @@ def _rebuilt_models(origin: Origin, growths: list[Growth], growth: float) -> Ite
     made = None if tree is None else sources.assignment_line(tree, name, before=line)
     slope = max((each.slope for each in growths if each.room is not None and each.is_growing), default=0.0)
     each_bytes = round(slope / growth) if slope else None
-    place, caller = _short(file, line if made is None else made), _short(file, line)
+    place, caller = user_place(file, line if made is None else made), user_place(file, line)
     yield wording.rebuilt_model(name, place, origin.num_made, caller, each_bytes, growth)
 
 
@@ -254,7 +260,7 @@ def _filling(growth: Growth, evidence: Evidence) -> tuple[Leak, bool] | None:
         num, element = _num_held(stage, method), _element_bytes(stage)
         whole = None if num is None or element is None else num * element
         if whole is None or evidence.grown_bytes <= FILLED_SHARE * whole:
-            leak = wording.pipeline(_target(*place), _short(*place), method, whole, growth, evidence.unit)
+            leak = wording.pipeline(_target(*place), user_place(*place), method, whole, growth, evidence.unit)
             return leak, whole is None or whole > growth.room + evidence.grown_bytes
     return None
 
@@ -275,9 +281,9 @@ def _element_bytes(stage: Any) -> int | None:
 
 
 def _method_place(method: str) -> tuple[str, int] | None:
-    """Where the user's running code calls a method of a data set."""
-    files = dict.fromkeys(frame.f_code.co_filename for frame in running_frames())
-    for file in filter(is_user_file, files):
+    """Where the user's running code, or a cell that ran before, calls a method of a data set."""
+    running = (frame.f_code.co_filename for frame in running_frames())
+    for file in filter(is_user_file, dict.fromkeys((*running, *notebook.cell_files()))):
         tree = sources.read_tree(file)
         lines = [] if tree is None else sources.method_lines(tree, method)
         if lines:
@@ -288,7 +294,7 @@ def _method_place(method: str) -> tuple[str, int] | None:
 def _shapes(growth: Growth, evidence: Evidence) -> Iterator[Leak]:
     place, shapes = max(evidence.shapes.items(), key=lambda each: len(each[1]), default=(None, set()))
     if place is not None and len(shapes) >= MANY_SHAPES:
-        yield wording.lengths(_receiver(*place), _short(*place), len(shapes), growth)
+        yield wording.lengths(_receiver(*place), user_place(*place), len(shapes), growth)
 
 
 def _objects(first: Census, second: Census, growth: Growth, num_steps: float, unit: str) -> Iterator[Leak]:
@@ -301,10 +307,6 @@ def _objects(first: Census, second: Census, growth: Growth, num_steps: float, un
 
 
 # Places
-
-
-def _short(file: str, line: int) -> tuple[str, int] | None:
-    return split_place(first_user_place([(file, line)]))
 
 
 def _definition(origin: Origin) -> int:

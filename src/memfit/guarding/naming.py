@@ -18,7 +18,8 @@ from typing import Any, Final
 
 from memfit.guarding.deadline import Deadline
 from memfit.guarding.sources import assignment_line, growth_line, read_tree, shrinks
-from memfit.measuring.places import first_user_place
+from memfit.measuring import notebook
+from memfit.measuring.places import user_place
 
 MAX_DEPTH: Final = 5
 MAX_REFERRERS: Final = 40
@@ -45,7 +46,7 @@ class Named:
         """The file, as short as it can be, and the line where the variable grows, or else is made."""
         tree = read_tree(self.file)
         line = self.grows_at() or (None if tree is None else assignment_line(tree, self.variable))
-        return None if line is None else split_place(first_user_place([(self.file, line)]))
+        return None if line is None else user_place(self.file, line)
 
     def grows_at(self) -> int | None:
         """The line where the variable grows, if it does so by that name."""
@@ -58,17 +59,9 @@ class Named:
         return tree is not None and shrinks(tree, self.variable)
 
 
-def split_place(place: str | None) -> tuple[str, int] | None:
-    """`"train.py:30"` as file and line."""
-    if place is None:
-        return None
-    file, _, line = place.rpartition(":")
-    return file, int(line)
-
-
 def is_user_file(file: str) -> bool:
     """Whether a file is the user's own, and no library's."""
-    return not file.startswith(PACKAGE) and first_user_place([(file, 1)]) is not None
+    return not file.startswith(PACKAGE) and user_place(file, 1) is not None
 
 
 def name_of(thing: object, deadline: Deadline | None = None) -> Named | None:
@@ -89,6 +82,8 @@ def name_of(thing: object, deadline: Deadline | None = None) -> Named | None:
 
 
 def _names(thing: object, depth: int, seen: set[int], deadline: Deadline) -> Iterator[Named]:
+    if notebook.is_namespace(thing):  # Its names have led here.
+        return
     yield from _locals(thing)
     if deadline.is_over:
         return
@@ -170,16 +165,23 @@ def _defaults(values: tuple[Any, ...], thing: object) -> Iterator[Named]:
 def _owners(values: dict[Any, Any], thing: object) -> Iterator[Named]:
     """A module or an object whose names or attributes a dict is."""
     keys = [key for key, value in values.items() if value is thing and isinstance(key, str)]
+    keys.sort(key=notebook.is_history)  # What IPython calls by names of its own may have one of the user's.
     for frame in running_frames() if keys else ():
         if frame.f_globals is values:
             yield Named(keys[0], keys[0], frame.f_code.co_filename)
     for owner in gc.get_referrers(values) if keys else ():
         if isinstance(owner, ModuleType) and vars(owner) is values:
-            yield Named(keys[0], keys[0], getattr(owner, "__file__", None) or "")
+            yield from (Named(keys[0], keys[0], file) for file in _files_of(owner))
         elif not isinstance(owner, (FrameType, FunctionType, *CONTAINERS)):
             named = _attribute(owner, keys[0])
             if named is not None and _value(owner, keys[0]) is thing:
                 yield named
+
+
+def _files_of(module: ModuleType) -> list[str]:
+    """Where a module was written; for that of a notebook, which has no file, its cells."""
+    file = getattr(module, "__file__", None)
+    return [file] if file else notebook.cell_files()
 
 
 def _attributes(owner: object, thing: object) -> Iterator[Named]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import warnings
 from typing import Any
 
 import keras
 
-from memfit.errors import UsageError
+from memfit.errors import MemfitWarning, UsageError
 from memfit.guarding import internals_tf as internals
+from memfit.guarding import session_tf as session
 from memfit.measuring import device_tf
 from memfit.rnn import internals_tf as gradients
 
@@ -22,6 +24,9 @@ def release(*models: Any) -> int:
     keeps the gradients of its training function in a list that nothing is ever taken out of. `del model`,
     `keras.utils.clear_session()` and `gc.collect()` do not help. This does. Nothing that is still in use is
     touched: functions that were traced but not yet differentiated keep their gradients.
+
+    In a notebook, the frames of the last error let go of their variables, and a `MemfitWarning` says what is
+    kept only by IPython's history of results.
 
     Args:
         *models: Models that stay alive, but whose functions for training, evaluation and prediction may go;
@@ -55,10 +60,14 @@ def release(*models: Any) -> int:
             setattr(model, name, None)
     before = _held_bytes()
     gradients.tie_gradients()
+    session.forget_last_error()
     # Twice: what the first one frees may have been the last to hold what only the second can see.
     gc.collect()
     gc.collect()
     internals.forget_kernels()
+    kept = session.told_outputs()
+    if kept is not None:
+        warnings.warn(kept, MemfitWarning, stacklevel=2)
     return max(0, before - _held_bytes())
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
+import linecache
 from collections.abc import Iterator
 from functools import lru_cache
-from pathlib import Path
 from typing import Final
 
 GROWING: Final = frozenset(
@@ -27,13 +27,26 @@ SHRINKING: Final = frozenset({"pop", "popleft", "popitem", "remove", "clear", "d
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def read_tree(file: str) -> ast.Module | None:
-    """The syntax tree of a source file, or `None` where there is none to read."""
+    """The syntax tree of a source file or of a notebook's cell, or `None` where there is none to read."""
+    lines = linecache.getlines(file)  # The code of a cell is nowhere else.
     try:
-        return ast.parse(Path(file).read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):
+        return _without_magic(ast.parse("".join(lines))) if lines else None
+    except (SyntaxError, ValueError):
         return None
+
+
+def _without_magic(tree: ast.Module) -> ast.Module:
+    """The code of a cell that begins with a magic such as `%%time`: IPython hands it over as a text."""
+    match tree.body:
+        case [
+            ast.Expr(
+                ast.Call(func=ast.Attribute(attr="run_cell_magic"), args=[_, _, ast.Constant(str(code))])
+            )
+        ]:
+            return ast.increment_lineno(ast.parse(code), 1)
+    return tree
 
 
 def growth_line(tree: ast.AST, name: str) -> int | None:

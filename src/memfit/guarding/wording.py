@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memfit.records import Growth, Leak
-from memfit.units import format_bytes
+from memfit.units import format_bytes, format_place
 
 Place = tuple[str, int] | None
 
@@ -19,7 +19,7 @@ def rate(number: float | None, per_epoch: float | None, unit: str) -> str:
 
 def at(place: Place) -> str:
     """`" in train.py:42"`."""
-    return "" if place is None else f" in {place[0]}:{place[1]}"
+    return "" if place is None else f" in {format_place(*place)}"
 
 
 def _leak(kind: str, name: str, place: Place, num: int, sentence: str, fix: str, **fields: object) -> Leak:
@@ -59,6 +59,16 @@ def kept(
         growth=growth,
         growth_per_epoch=per_epoch,
     )
+
+
+def shown(num: int, num_bytes: int, *, growth: float, unit: str) -> Leak:
+    """Results of cells, which IPython keeps."""
+    sentence = (
+        f"`Out`, in which IPython keeps what cells have shown, holds {num:,} tensors or arrays, "
+        f"{format_bytes(num_bytes)}{rate(growth, None, unit)}."
+    )
+    fix = "End the last line of a cell with a semicolon; type `%reset -f out` to let go of what is kept."
+    return _leak("kept", "Out", None, num, sentence, fix, num_bytes=num_bytes, growth=growth)
 
 
 _RETRACED = {

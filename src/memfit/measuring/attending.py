@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from memfit.measuring import launching, process
 from memfit.measuring.allocator_log import Dump
+from memfit.measuring.bystander import Bystander, bystander
 from memfit.measuring.host_series import HostSeries
 from memfit.measuring.job import Companion, Job, read_report
 from memfit.measuring.script import Script
@@ -88,9 +89,12 @@ def attend(
         environment = launching.environment_for(device_limit_bytes, is_clean=clean)
         environment.update(variables or {})
         stream = _terminal() if os.isatty(STANDARD_ERROR) else os.pipe()
-        with launching.started(job, environment, stream=stream, show=_show) as child:
+        with (
+            bystander() as group,
+            launching.started(job, environment, stream=stream, show=_show) as child,
+        ):
             watch = _HostWatch(child, host_limit_bytes)
-            _pass_signals(child, stream[0], watch)
+            _pass_signals(child, stream[0], watch, group)
             measurement = child.measurement(
                 host_bytes=watch.exceeded_bytes, host_limit_bytes=host_limit_bytes
             )
@@ -136,7 +140,7 @@ class _HostWatch:
         return PAUSE_SECONDS if self._limit_bytes is None else LIMITED_PAUSE_SECONDS
 
 
-def _pass_signals(child: launching.Child, terminal: int, watch: _HostWatch) -> None:
+def _pass_signals(child: launching.Child, terminal: int, watch: _HostWatch, group: Bystander) -> None:
     """Waits for the child's end, and passes on what arrives for it meanwhile."""
     while child.process.poll() is None:
         arrived = signal.sigtimedwait(AWAITED, watch.pause_seconds)
@@ -146,7 +150,7 @@ def _pass_signals(child: launching.Child, terminal: int, watch: _HostWatch) -> N
             continue
         elif arrived.si_signo == signal.SIGWINCH:
             _copy_size(terminal)
-        elif arrived.si_code != SENT_BY_KERNEL:
+        elif arrived.si_code != SENT_BY_KERNEL and not group.saw(arrived.si_signo):
             child.process.send_signal(arrived.si_signo)
 
 

@@ -114,6 +114,8 @@ def _judge_signal(number: signal.Signals, ending: Ending) -> tuple[Outcome, str]
         return Outcome.ERROR, f"it crashed ({number.name}){_at(ending)}."
     if number == signal.SIGKILL and ending.num_kernel_kills:
         return Outcome.HOST_OUT_OF_MEMORY, "the kernel killed it because the host's memory ran out."
+    if ending.report is not None and ending.report.error is None:  # Jupyter waits 2.5 s for a kernel's end.
+        return Outcome.KILLED, f"it had come to its end; {number.name} ended it as Python was closing down."
     if number == signal.SIGKILL:
         return Outcome.KILLED, (
             "it was killed with SIGKILL, by someone other than the kernel's out-of-memory killer as far as "

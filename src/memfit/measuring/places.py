@@ -8,6 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from memfit.measuring.notebook import cell_name
+from memfit.units import format_place
+
 _LIBRARIES: Final = tuple(
     {
         sys.base_prefix,
@@ -25,9 +28,18 @@ def first_user_place(frames: Iterable[tuple[str, int]]) -> str | None:
         frames: File name and line, innermost first.
     """
     for name, line in frames:
-        if not name.startswith(("<", *_LIBRARIES)):
-            return f"{_short(Path(name))}:{line}"
+        place = user_place(name, line)
+        if place is not None:
+            return format_place(*place)
     return None
+
+
+def user_place(name: str, line: int) -> tuple[str, int] | None:
+    """A file, as short as it can be, or a notebook's cell, and the line; `None` if it is not the user's."""
+    cell = cell_name(name)
+    if cell is None and name.startswith(("<", *_LIBRARIES)):
+        return None
+    return cell or str(_short(Path(name))), line
 
 
 def _short(path: Path) -> Path:

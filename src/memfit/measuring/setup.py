@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from memfit.budgeting import allocator
 from memfit.budgeting.budget import budget as find_budget
 from memfit.errors import SetupError
+from memfit.measuring import notebook
 from memfit.records import Budget
 
 
@@ -58,10 +59,12 @@ def _refuse_if_late(budget: str | int | None, *, clean: bool) -> None:
 
     script = sys.argv[0] or "script.py"
     if device_tf.has_started():
+        instead = f", or type: memfit run --budget {budget or '2GiB'} {script}"
+        if notebook.shell() is not None:
+            instead = ": restart the kernel, and call it in the first cell."
         raise SetupError(
             "TensorFlow has already started, so its memory cannot be set up any more. Call memfit.setup() "
-            "before the first TensorFlow op (building a Keras model is one), or type: "
-            f"memfit run --budget {budget or '2GiB'} {script}"
+            f"before the first TensorFlow op (building a Keras model is one){instead}"
         )
     if clean and os.environ.get(allocator.ONEDNN) != "0":
         raise SetupError(

@@ -31,7 +31,7 @@ from memfit.records import (
     Watched,
     WayOut,
 )
-from memfit.units import format_bytes, format_seconds
+from memfit.units import format_bytes, format_place, format_seconds
 
 Row = tuple[str, str]
 NUM_PARTS_SHOWN: Final = 12
@@ -164,7 +164,7 @@ def _(run: Run) -> RenderableType:
 
 @render.register
 def _(leak: Leak) -> RenderableType:
-    place = "" if leak.file is None else f", {leak.file}:{leak.line}"
+    place = "" if leak.file is None else f", {format_place(leak.file, leak.line or 0)}"
     rows = [("leak", f"{leak.name or leak.kind}{place}"), ("what", leak.sentence), ("fix", leak.fix)]
     return _table(rows)
 

@@ -53,9 +53,9 @@ class Companion:
 
     def end(self, error: BaseException | None) -> Any:
         """What was done, what could not be watched, and, if memory ran out, what was alive."""
-        told: dict[str, Any] = {"notes": [*self._notes, *self._unwatched()], "runs": [], "inventory": None}
-        for note in told["notes"]:
-            print(f"memfit: {note}", file=sys.stderr, flush=True)
+        # Said by the parent: a kernel's standard error leads to a notebook, which is gone by now.
+        unsaid = [*self._notes, *self._unwatched()]
+        told: dict[str, Any] = {"unsaid": unsaid, "notes": [*unsaid], "runs": [], "inventory": None}
         if self._routing is not None:
             watched = self._routing.end_watch()
             told["watched"] = None if watched is None else watched.to_dict()

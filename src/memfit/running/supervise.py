@@ -31,13 +31,13 @@ def supervise(
         script: The script.
         settings: How to run it.
         num_restarts: How often it may be started again after it died of memory or was killed.
-        say: Called with a sentence when it is started again.
+        say: Called with a sentence for what could not be watched, and when it is started again.
     """
     restarts: list[str] = []
     with _checkpoints(num_restarts) as folder:
         settings = replace(settings, resume_folder=folder)
         while True:
-            session, has_fit = _attempt(script, settings)
+            session, has_fit = _attempt(script, settings, say)
             tighter = tighten(settings, session.measurement, has_fit=has_fit)
             if tighter is None or len(restarts) == num_restarts:
                 return replace(session, restarts=tuple(restarts))
@@ -56,7 +56,7 @@ def _checkpoints(num_restarts: int) -> Iterator[str | None]:
         yield folder
 
 
-def _attempt(script: Script, settings: Settings) -> tuple[Session, bool]:
+def _attempt(script: Script, settings: Settings, say: Callable[[str], None]) -> tuple[Session, bool]:
     """What became of a script, and whether it came to train with `model.fit`."""
     attended = attend(
         script,
@@ -70,6 +70,8 @@ def _attempt(script: Script, settings: Settings) -> tuple[Session, bool]:
     if settings.budget_bytes is not None:
         measurement = replace(measurement, device_limit_bytes=settings.budget_bytes)
     told = attended.told if isinstance(attended.told, dict) else {}
+    for note in told.get("unsaid", ()):
+        say(note)
     runs = tuple(Run.from_dict(each) for each in told.get("runs", ()))
     seen = replace(attended, measurement=measurement)
     session = Session(

@@ -1,6 +1,7 @@
 """Lines by name."""
 
 import ast
+import linecache
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,19 @@ def test_who_gets_the_value(line: int, name: str) -> None:
 
 def test_methods() -> None:
     assert sources.method_lines(TREE, "shuffle") == [31]
+
+
+def test_the_code_of_a_cell_is_read_from_where_ipython_keeps_it() -> None:
+    plain = ["kept = []\n", "kept.append(1)\n"]
+    magic = ["get_ipython().run_cell_magic('time', '', 'kept = []\\nkept.append(1)\\n')\n"]
+    shell = ["get_ipython().run_cell_magic('bash', '', 'ls -l\\n')\n"]
+    lines = []
+    for name, cell in (("<plain>", plain), ("<magic>", magic), ("<shell>", shell)):
+        linecache.cache[name] = (0, None, cell, name)
+        tree = sources.read_tree(name)
+        lines.append(None if tree is None else sources.growth_line(tree, "kept"))
+        del linecache.cache[name]
+    assert lines == [2, 3, None]
 
 
 def test_what_cannot_be_read_is_none(tmp_path: Path) -> None:

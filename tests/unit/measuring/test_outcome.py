@@ -70,6 +70,11 @@ def report(**fields: object) -> Report:
             "the kernel killed it",
         ),
         (Ending(exit_code=-signal.SIGTERM), Outcome.KILLED, "ended by SIGTERM"),
+        (
+            Ending(exit_code=-signal.SIGTERM, report=report()),
+            Outcome.KILLED,
+            "it had come to its end; SIGTERM",
+        ),
         (Ending(exit_code=-signal.SIGKILL, timeout_seconds=2.0), Outcome.TIMEOUT, "stopped after 2.0 s"),
         (
             Ending(exit_code=-signal.SIGKILL, host_bytes=2**30, host_limit_bytes=2**29),
