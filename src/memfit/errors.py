@@ -18,7 +18,11 @@ An out-of-memory in a trial is not an error here: it is a `Measurement` with tha
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import re
+from typing import Any, ClassVar, Final
+
+# Keras puts the reason in bold, between where it happened and what was passed.
+_BOLD: Final = re.compile(r"\x1b\[1m(.*?)\x1b\[0m", re.DOTALL)
 
 
 class MemfitError(Exception):
@@ -89,3 +93,16 @@ class ResumeError(MemfitError, RuntimeError):
 
 class MemfitWarning(UserWarning):
     """Something that memfit does less well than it could here, and what to do about it."""
+
+
+def reason_of(error: BaseException) -> str:
+    r"""What an error of TensorFlow, Keras or the user's own code says went wrong, in one line.
+
+    Example:
+    >>> reason_of(ValueError("Exception when calling A.call().\n\n\x1b[1mno axis\x1b[0m\n\nArguments: x=1"))
+    'no axis'
+    """
+    text = str(error)
+    found = _BOLD.search(text)
+    lines = (text if found is None else found[1]).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from memfit.cli.numbers import positive
-from memfit.errors import MemfitError, UsageError
+from memfit.errors import MemfitError, UsageError, reason_of
 
 HELP: Final = (
     "script.py:function or package.module:function; the function takes no arguments and returns a compiled "
@@ -150,6 +150,6 @@ def _guarded(call: Callable[[], Any], doing: str) -> Any:
     except (Exception, SystemExit) as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         raise UsageError(
-            f"{doing} failed at {frame.filename}:{frame.lineno}: {type(error).__name__}: {error}. "
+            f"{doing} failed at {frame.filename}:{frame.lineno}: {type(error).__name__}: {reason_of(error)} "
             "Try it without memfit: python -c 'import ...'"
         ) from error

@@ -19,7 +19,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from memfit.errors import MemfitError, SetupError, UsageError
+from memfit.errors import MemfitError, SetupError, UsageError, reason_of
 from memfit.estimating.batches_tf import Batches
 from memfit.estimating.growth import Law, record_all
 from memfit.estimating.prediction import Growth, Span
@@ -291,7 +291,7 @@ class _Probe:
                 f"{leaf.name} [batch, {', '.join(map(str, leaf.shape))}]" for leaf in self._batches.leaves
             )
             raise UsageError(
-                f"{self._name!r} cannot be trained on batches of {shapes}: {str(error).splitlines()[0]} "
+                f"{self._name!r} cannot be trained on batches of {shapes}: {reason_of(error)} "
                 "Check the data's shapes against model.summary() and the loss."
             ) from error
         return call

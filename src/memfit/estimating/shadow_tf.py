@@ -14,7 +14,7 @@ from typing import Any
 
 import keras
 
-from memfit.errors import UsageError
+from memfit.errors import UsageError, reason_of
 from memfit.estimating.internals_tf import copied_values, forgetting_gradients
 from memfit.splitting import internals_tf as internals
 
@@ -75,6 +75,6 @@ def _copied(optimizer: Any) -> Any:
     except Exception as error:
         raise UsageError(
             f"memfit needs a second {type(optimizer).__name__} to measure a step without applying it, and "
-            f"could not make one from its config: {error}. Give another one: memfit.estimate(..., "
+            f"could not make one from its config: {reason_of(error)}. Give another one: memfit.estimate(..., "
             "optimizer='adam')"
         ) from error

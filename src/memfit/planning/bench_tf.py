@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from memfit.errors import MemfitError, UsageError
+from memfit.errors import MemfitError, UsageError, reason_of
 from memfit.estimating.batches_tf import Batches
 from memfit.estimating.estimate_tf import choose_batch_size
 from memfit.estimating.growth import record
@@ -242,7 +242,7 @@ def _call(function: Callable[..., Any], batch: tuple[Any, ...], name: str) -> No
     except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
         shapes = ", ".join(str(list(leaf.shape)) for leaf in tf.nest.flatten(batch))
         raise UsageError(
-            f"{name!r} cannot be trained on a batch of {shapes}: {str(error).splitlines()[0]} Check the "
+            f"{name!r} cannot be trained on a batch of {shapes}: {reason_of(error)} Check the "
             "data's shapes against model.summary() and the loss."
         ) from error
 

@@ -154,6 +154,19 @@ def fixed() -> Any:
     return model
 
 
+class Untrainable(keras.layers.Layer):
+    def call(self, x: Any, training: bool = False) -> Any:
+        if training:
+            raise ValueError("this layer cannot be trained")
+        return x
+
+
+def untrainable() -> Any:
+    model = keras.Sequential([keras.Input((4,)), Untrainable()])
+    model.compile("sgd", "mse")
+    return model
+
+
 FREE = (tf.TensorSpec([None, None, 4]), tf.TensorSpec([None, 1]))
 REFUSED: dict[str, tuple[Callable[[], Any], Any, dict[str, Any], str]] = {
     "no model": (dict, None, {}, "takes a Keras model"),
@@ -171,6 +184,12 @@ REFUSED: dict[str, tuple[Callable[[], Any], Any, dict[str, Any], str]] = {
         (np.zeros((8, 5, 4)), np.zeros((8, 3, 5))),
         {},
         "cannot be trained on batches of x",
+    ),
+    "a layer": (
+        untrainable,
+        (np.zeros((8, 4)), np.zeros((8, 4))),
+        {},
+        r"batches of x \[batch, 4\].*: this layer cannot be trained Check",
     ),
     "two inputs": (recurrent, ([data()[0]] * 2, data()[1]), {}, "takes 1 inputs, and the data has 2"),
     "no length": (recurrent, FREE, {"batch_size": 8}, "any length.*length=500.*--length 500"),
