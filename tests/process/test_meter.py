@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
@@ -172,7 +171,7 @@ print(*(warning.message for warning in caught))
 
 
 def test_imported_after_tensorflow() -> None:
-    """Before the first op the meter is true all the same. Later, and for what is set up by then, it is said."""
+    """Before the first op the meter is true all the same. What comes too late is said."""
     programs = (READ.format(imports=BETWEEN), READ.format(imports=LATE), CLEAN, FIT)
     between, late, clean, said = run_forks("import tensorflow", *programs)
     check_meter_is_true(between)

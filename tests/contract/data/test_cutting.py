@@ -203,7 +203,9 @@ def test_many_to_one_learns_from_the_last_steps_of_each_sequence() -> None:
     assert not [layer for layer in model.layers if "inner_loop" in vars(layer)]
     whole = classifier()
     plain = classifier()
-    memfit.fit(whole, values, y, plan=memfit.Plan(gradient_window=STEPS), allow="truncate_gradients", verbose=0)
+    memfit.fit(
+        whole, values, y, plan=memfit.Plan(gradient_window=STEPS), allow="truncate_gradients", verbose=0
+    )
     plain.run_eagerly = True
     plain.fit(values, y, verbose=0)
     for one, other in zip(whole.get_weights(), plain.get_weights(), strict=True):
@@ -239,7 +241,7 @@ def short_of_memory() -> dict[str, Any]:
 
 @contextmanager
 def refusals_remembered() -> Iterator[None]:
-    """Where nothing exact fits a budget at a length, that is found out once, not for all that is allowed then."""
+    """Where nothing exact fits a budget at a length, that is found out once for all that is allowed."""
     search, refusals = plan_tf._plan_exactly, {}
 
     def remembered(

@@ -156,8 +156,10 @@ def trimmed_set(padded: Any) -> tf.data.Dataset:
 @pytest.mark.parametrize("case", ["weighed", "labels a step"])
 def test_the_same_training_as_plain_keras_on_padded_data(case: str) -> None:
     make, given, padded = CASES[case]
-    options = {"epochs": 2, "batch_size": BATCH}
-    plain = trained(keras_fit, make, is_traced=False, **arguments_of(padded), validation_data=padded, **options)
+    options: dict[str, Any] = {"epochs": 2, "batch_size": BATCH}
+    plain = trained(
+        keras_fit, make, is_traced=False, **arguments_of(padded), validation_data=padded, **options
+    )
     ours = trained(memfit.fit, make, **arguments_of(given), validation_data=given, **options)
     if case == "weighed":
         check_same(ours, plain)

@@ -38,7 +38,9 @@ class ArmsAt(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         if epoch in self.faults:
-            assert not FAULT.place or FAULT.num_raised == 1, f"the fault before that of epoch {epoch} did not happen"
+            assert not FAULT.place or FAULT.num_raised == 1, (
+                f"the fault before that of epoch {epoch} did not happen"
+            )
             FAULT.arm(*self.faults[epoch])
 
 
@@ -114,9 +116,7 @@ def test_a_step_that_died_leaves_no_trace() -> None:
 def test_a_whole_batch_that_died_leaves_no_trace(place: str, countdown: int) -> None:
     model = make_model()
     with pytest.warns(memfit.MemfitWarning, match="the batch is run again with micro-batches of 3"):
-        run = validated(
-            model, memfit.Plan(fallbacks=(SMALL,)), callbacks=[ArmsAt({1: (place, countdown)})]
-        )
+        run = validated(model, memfit.Plan(fallbacks=(SMALL,)), callbacks=[ArmsAt({1: (place, countdown)})])
     assert FAULT.num_raised == 1
     check_same(model, run, WHOLE, SMALL)
     (incident,) = run.incidents

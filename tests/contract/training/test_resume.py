@@ -97,9 +97,7 @@ VALIDATION: dict[str, Any] = {"validation_data": data()}
 CASES: dict[str, Case] = {
     "arrays": Case(batch_size=BATCH_SIZE, **VALIDATION),
     "arrays in order": Case(batch_size=BATCH_SIZE, shuffle=False, validation_split=0.2),
-    "arrays with sample weights": Case(
-        batch_size=BATCH_SIZE, sample_weight=np.linspace(0, 1, NUM_SAMPLES)
-    ),
+    "arrays with sample weights": Case(batch_size=BATCH_SIZE, sample_weight=np.linspace(0, 1, NUM_SAMPLES)),
     "arrays by steps": Case(batch_size=BATCH_SIZE, steps_per_epoch=4, epochs=4),
     "dicts": Case(feed=named, make=two_inputs, batch_size=BATCH_SIZE),
     "tf.data": Case(feed=lambda: (dataset(), None), **VALIDATION),
