@@ -5,28 +5,38 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SNIPPETS = {path.name: re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL) for path in DOCUMENTS}
 
 
-@pytest.mark.parametrize("name", [name for name, snippets in SNIPPETS.items() if snippets])
-def test_snippets_run(name: str, tmp_path: Path) -> None:
-    """Each as a script of its own; one after the other in one process, but those that set TensorFlow up."""
-    processes: list[list[str]] = [[]]
-    for number, code in enumerate(SNIPPETS[name]):
-        file = f"snippet_{number}.py"
-        (tmp_path / file).write_text(code)
-        if "memfit.setup(" in code:
-            processes.append([file])
-        else:
-            processes[0].append(file)
-    for files in processes:
-        program = f"import runpy\nfor file in {files}: runpy.run_path(file, run_name='__main__')"
-        command = (sys.executable, "-c", program)
-        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=300)
+# Each document in a folder of its own, and each snippet as a script of its own.
+RUN = """
+import os, pathlib, runpy, sys
+for path in map(pathlib.Path, sys.argv[1:]):
+    print("running", path, file=sys.stderr)
+    os.chdir(path.parent)
+    runpy.run_path(path.name, run_name="__main__")
+"""
+
+
+def test_snippets_run(tmp_path: Path) -> None:
+    """One after the other in one process, which starts TensorFlow once, but those that set TensorFlow up."""
+    together: list[Path] = []
+    alone: list[list[Path]] = []
+    for name, snippets in SNIPPETS.items():
+        (tmp_path / name).mkdir()
+        for number, code in enumerate(snippets):
+            path = tmp_path / name / f"snippet_{number}.py"
+            path.write_text(code)
+            if "memfit.setup(" in code:
+                alone.append([path])
+            else:
+                together.append(path)
+    for paths in (together, *alone):
+        command = (sys.executable, "-c", RUN, *map(str, paths))
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        assert answer.returncode == 0, answer.stderr[-3000:]
 
 
 def test_links_lead_somewhere() -> None:

@@ -1,10 +1,13 @@
-"""The CPU's meter, in processes that import memfit at different moments."""
+"""The CPU's meter, in processes that import memfit at different moments.
+
+An import of TensorFlow takes seconds, its start does not. So programs that begin with the same imports share
+a process that has made these and no more, and each runs in a fork of it, where TensorFlow starts anew.
+"""
 
 import json
 import os
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
@@ -12,6 +15,21 @@ import memfit
 from memfit.budgeting import allocator
 from memfit.units import MIB
 
+FORK = """
+import os, sys, traceback
+{imports}
+for code in sys.argv[1:]:
+    pid = os.fork()
+    if not pid:
+        try:
+            exec(code, {{"__name__": "__main__"}})
+            print(chr(0), end="", flush=True)
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    assert os.waitpid(pid, 0)[1] == 0, code
+"""
 READ = """
 import json, warnings
 {imports}
@@ -30,24 +48,28 @@ BETWEEN = "import tensorflow as tf\nimport memfit"
 LATE = "import tensorflow as tf\ntf.ones([3])\nimport memfit"
 
 
-def run_python(code: str, **variables: str) -> str:
+def run_python(code: str, *arguments: str, **variables: str) -> str:
     inherited = {name: v for name, v in os.environ.items() if not name.startswith(("TF_", "MEMFIT_"))}
-    return subprocess.run(
-        (sys.executable, "-c", code),
+    answer = subprocess.run(
+        (sys.executable, "-c", code, *arguments),
         env=inherited | variables,
         capture_output=True,
         text=True,
-        check=True,
-    ).stdout
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr[-3000:]
+    return answer.stdout
 
 
-def read(imports: str, **variables: str) -> Any:
-    return json.loads(run_python(READ.format(imports=imports), **variables))
+def run_forks(imports: str, *programs: str, **variables: str) -> list[str]:
+    """What each program prints that runs in a process of its own, after the imports."""
+    *printed, rest = run_python(FORK.format(imports=imports), *programs, **variables).split(chr(0))
+    assert (len(printed), rest) == (len(programs), "")
+    return printed
 
 
-@pytest.mark.parametrize("imports", [EARLY, BETWEEN])
-def test_before_the_first_op_the_meter_is_true(imports: str) -> None:
-    with_tensor, without, said = read(imports)
+def check_meter_is_true(printed: str) -> None:
+    with_tensor, without, said = json.loads(printed)
     (device,) = with_tensor["devices"]
     assert device["meter"] == "allocator"
     assert device["device"] == "CPU:0"
@@ -57,17 +79,8 @@ def test_before_the_first_op_the_meter_is_true(imports: str) -> None:
     assert said == []
 
 
-@pytest.mark.parametrize(
-    ("imports", "variables"),
-    [
-        (LATE, {}),
-        (EARLY, {allocator.CHOICE: "default"}),
-        (EARLY, {allocator.USE_BFC: "false"}),
-        (LATE, {allocator.ONEDNN: "0"}),
-    ],
-)
-def test_otherwise_the_process_stands_in_and_it_is_said_once(imports: str, variables: dict[str, str]) -> None:
-    with_tensor, _, said = read(imports, **variables)
+def check_process_stands_in_and_it_is_said_once(printed: str) -> None:
+    with_tensor, _, said = json.loads(printed)
     (device,) = with_tensor["devices"]
     assert device["meter"] == "process"
     assert device["current_bytes"] == pytest.approx(with_tensor["host_bytes"], rel=0.05)
@@ -95,12 +108,6 @@ print(device_tf.has_started(), device_tf.has_true_meter())
 """
 
 
-def test_the_check_cannot_be_fooled_and_tensorflows_private_names_are_there() -> None:
-    believed, before, after = run_python(WEIGH).splitlines()
-    assert believed == "['a true meter', 'a true meter with a wider chunk']"
-    assert (before, after) == ("False", "True True")
-
-
 BUSY = """
 import memfit, threading
 import tensorflow as tf
@@ -116,9 +123,75 @@ stop.set()
 """
 
 
-def test_the_check_holds_while_other_threads_allocate() -> None:
-    assert run_python(BUSY) == "True\n"
-    assert run_python(BUSY, **{allocator.CHOICE: "default"}) == "False\n"
+REGION = """
+import contextlib, memfit
+import tensorflow as tf
+from memfit.measuring import region_tf
+def figures(): return tf.config.experimental.get_memory_info("CPU:0")
+@contextlib.contextmanager
+def unseen():
+    seen = [figures()["peak"]]
+    yield
+    seen.append(figures()["peak"])
+    print(max(seen) < 2**20)
+region_tf.take_region_when_started(None, unseen=unseen())
+tf.ones([3])
+held = tf.ones([150 * 2**20 // 4])
+print(figures()["current"])
+"""
+
+
+def test_imported_before_tensorflow() -> None:
+    """The meter is true, its check cannot be fooled nor disturbed, and the region is never seen."""
+    read, weighed, busy, region = run_forks(EARLY, READ.format(imports=EARLY), WEIGH, BUSY, REGION)
+    check_meter_is_true(read)
+    believed, before, after = weighed.splitlines()
+    assert believed == "['a true meter', 'a true meter with a wider chunk']"
+    assert (before, after) == ("False", "True True")
+    assert busy == "True\n"
+    unseen, current = region.splitlines()
+    assert unseen == "True"
+    assert int(current) == pytest.approx(150 * MIB, rel=0.01)
+
+
+CLEAN = """
+import memfit
+try: memfit.setup('1GiB', clean=True)
+except memfit.SetupError as error: print(error)
+"""
+FIT = f"""
+{LATE}
+import warnings, keras
+model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+with warnings.catch_warnings(record=True) as caught:
+    memfit.fit(model, tf.ones([4, 2]), tf.ones([4, 1]), budget="1GiB", verbose=0)
+print(*(warning.message for warning in caught))
+"""
+
+
+def test_imported_after_tensorflow() -> None:
+    """Before the first op the meter is true all the same. What comes too late is said."""
+    programs = (READ.format(imports=BETWEEN), READ.format(imports=LATE), CLEAN, FIT)
+    between, late, clean, said = run_forks("import tensorflow", *programs)
+    check_meter_is_true(between)
+    check_process_stands_in_and_it_is_said_once(late)
+    assert "memfit run --clean" in clean
+    assert "budget='1GiB' has no effect on this run" in said
+    assert "Import memfit before the first TensorFlow op." in said
+
+
+def test_with_the_allocator_that_tensorflow_has_by_itself() -> None:
+    read, busy = run_forks(EARLY, READ.format(imports=EARLY), BUSY, **{allocator.CHOICE: "default"})
+    check_process_stands_in_and_it_is_said_once(read)
+    assert busy == "False\n"
+
+
+@pytest.mark.parametrize(
+    ("imports", "variables"), [(EARLY, {allocator.USE_BFC: "false"}), (LATE, {allocator.ONEDNN: "0"})]
+)
+def test_with_variables_of_tensorflows_own(imports: str, variables: dict[str, str]) -> None:
+    check_process_stands_in_and_it_is_said_once(run_python(READ.format(imports=imports), **variables))
 
 
 SET_UP = """
@@ -145,50 +218,6 @@ def test_set_up_before_tensorflow_starts_and_not_after(clean: bool) -> None:
     assert refusal.startswith("TensorFlow has already started, so its memory cannot be set up any more.")
 
 
-def test_clean_is_refused_once_tensorflow_is_imported() -> None:
-    code = "try: memfit.setup('1GiB', clean=True)\nexcept memfit.SetupError as error: print(error)"
-    assert "memfit run --clean" in run_python(f"import tensorflow, memfit\n{code}")
-
-
 def test_in_this_process_too() -> None:
     reading = memfit.read_memory()
     assert reading.host_peak_bytes >= reading.host_bytes > 0
-
-
-REGION = """
-import contextlib, memfit
-import tensorflow as tf
-from memfit.measuring import region_tf
-def figures(): return tf.config.experimental.get_memory_info("CPU:0")
-@contextlib.contextmanager
-def unseen():
-    seen = [figures()["peak"]]
-    yield
-    seen.append(figures()["peak"])
-    print(max(seen) < 2**20)
-region_tf.take_region_when_started(None, unseen=unseen())
-tf.ones([3])
-held = tf.ones([150 * 2**20 // 4])
-print(figures()["current"])
-"""
-
-
-def test_the_region_is_taken_before_the_first_op_and_never_seen() -> None:
-    unseen, current = run_python(REGION).splitlines()
-    assert unseen == "True"
-    assert int(current) == pytest.approx(150 * MIB, rel=0.01)
-
-
-def test_a_budget_for_a_fit_without_a_true_meter_is_said_to_have_no_effect() -> None:
-    said = run_python(
-        f"""{LATE}
-import warnings, keras
-model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-model.compile("sgd", "mse")
-with warnings.catch_warnings(record=True) as caught:
-    memfit.fit(model, tf.ones([4, 2]), tf.ones([4, 1]), budget="1GiB", verbose=0)
-print(*(warning.message for warning in caught))
-"""
-    )
-    assert "budget='1GiB' has no effect on this run" in said
-    assert "Import memfit before the first TensorFlow op." in said

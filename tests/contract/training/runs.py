@@ -1,4 +1,8 @@
-"""Small runs that are cut off in the middle and gone on with. What is compared is compared bit for bit."""
+"""Small runs that are cut off in the middle and gone on with. What is compared is compared bit for bit.
+
+Most of the time of a short run is the trace of its model, so the lives of a case share one model: each begins
+with all its variables as they were when it was made, and with the functions that Keras has traced for it.
+"""
 
 from __future__ import annotations
 
@@ -89,6 +93,24 @@ def make_model(**options: Any) -> keras.Model:
     return model
 
 
+@cache
+def _kept(make: Callable[[], keras.Model]) -> tuple[keras.Model, list[Any]]:
+    """A model for all lives, and what its variables were when it was made."""
+    model = make()
+    model.optimizer.build(model.trainable_variables)
+    return model, [each.numpy() for each in [*model.variables, *model.optimizer.variables]]
+
+
+def as_made(make: Callable[[], keras.Model]) -> keras.Model:
+    """The model as a script would have it that has just made it."""
+    model, values = _kept(make)
+    for variable, value in zip([*model.variables, *model.optimizer.variables], values, strict=True):
+        variable.assign(value)
+    model.reset_metrics()
+    model._eval_epoch_iterator = None  # Keras leaves it behind when a fit is cut off.
+    return model
+
+
 def data() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     random = np.random.default_rng(1)
     x = random.normal(size=(NUM_SAMPLES, FEATURES)).astype("float32")
@@ -137,6 +159,7 @@ class Case:
         feed: Makes x and y.
         make: Makes the model.
         callbacks: Makes the callbacks.
+        is_model_new: Whether each life makes its model, and traces it; for what hangs on the making.
         arguments: Of `fit`.
     """
 
@@ -146,15 +169,19 @@ class Case:
         make: Callable[[], keras.Model] = make_model,
         callbacks: Callable[[], list[Any]] = list,
         every_steps: int = 1,
+        is_model_new: bool = False,
         **arguments: Any,
     ) -> None:
         self.feed, self.make, self.callbacks, self.every_steps = feed, make, callbacks, every_steps
+        self.is_model_new = is_model_new
         self.arguments = {"epochs": 3} | arguments
         self.numbers: list[tuple[int, int]] = []
 
     def run(self, folder: Path, *more: Any, **changed: Any) -> tuple[keras.Model, dict[str, list[float]]]:
         """The run from the beginning of the script: the model and the history at its end."""
-        model = self.make()
+        model = self.make() if self.is_model_new else as_made(self.make)
+        if not self.is_model_new:
+            keras.utils.set_random_seed(5)
         x, y = self.feed()
         arguments = self.arguments | changed
         callbacks = [*self.callbacks(), *more]

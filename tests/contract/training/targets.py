@@ -41,7 +41,7 @@ def meet_the_longest_batch() -> dict[str, Any]:
 
     import memfit
 
-    lengths = [20, 30, 25, 20, 700, 30]
+    lengths = [20, 30, 20, 20, 700, 30]
     weights = []
     warnings.simplefilter("ignore", memfit.MemfitWarning)
     small = memfit.Plan(micro_batch=8)

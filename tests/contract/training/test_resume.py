@@ -78,11 +78,6 @@ def noisy() -> keras.Model:
     return model
 
 
-def eager() -> keras.Model:
-    """For what is about the data: a short run takes less time than its trace."""
-    return make_model(run_eagerly=True)
-
-
 def compiled_by_xla() -> keras.Model:
     return make_model(jit_compile=True)
 
@@ -101,26 +96,24 @@ def stopping() -> list[Any]:
 VALIDATION: dict[str, Any] = {"validation_data": data()}
 CASES: dict[str, Case] = {
     "arrays": Case(batch_size=BATCH_SIZE, **VALIDATION),
-    "arrays in order": Case(make=eager, batch_size=BATCH_SIZE, shuffle=False, validation_split=0.2),
-    "arrays with sample weights": Case(
-        make=eager, batch_size=BATCH_SIZE, sample_weight=np.linspace(0, 1, NUM_SAMPLES)
-    ),
-    "arrays by steps": Case(make=eager, batch_size=BATCH_SIZE, steps_per_epoch=4, epochs=4),
+    "arrays in order": Case(batch_size=BATCH_SIZE, shuffle=False, validation_split=0.2),
+    "arrays with sample weights": Case(batch_size=BATCH_SIZE, sample_weight=np.linspace(0, 1, NUM_SAMPLES)),
+    "arrays by steps": Case(batch_size=BATCH_SIZE, steps_per_epoch=4, epochs=4),
     "dicts": Case(feed=named, make=two_inputs, batch_size=BATCH_SIZE),
     "tf.data": Case(feed=lambda: (dataset(), None), **VALIDATION),
-    "tf.data without end": Case(make=eager, feed=lambda: (dataset(repeat=True), None), steps_per_epoch=5),
+    "tf.data without end": Case(feed=lambda: (dataset(repeat=True), None), steps_per_epoch=5),
     "PyDataset": Case(feed=lambda: (Batches(), None), **VALIDATION),
-    "PyDataset with workers": Case(make=eager, feed=lambda: (Batches(workers=2), None)),
+    "PyDataset with workers": Case(feed=lambda: (Batches(workers=2), None)),
     "PyDataset without end": Case(
-        make=eager, feed=lambda: (Batches(length=None), None), shuffle=False, steps_per_epoch=5
+        feed=lambda: (Batches(length=None), None), shuffle=False, steps_per_epoch=5
     ),
     "average of weights": Case(make=averaged, batch_size=BATCH_SIZE),
     "accumulated gradients": Case(make=accumulating, batch_size=BATCH_SIZE),
     "loss scale": Case(make=scaled, batch_size=BATCH_SIZE),
     "schedule": Case(make=scheduled, batch_size=BATCH_SIZE),
-    "model not built": Case(make=unbuilt, batch_size=BATCH_SIZE),
-    "model not built, tf.data": Case(make=unbuilt, feed=lambda: (dataset(), None)),
-    "global seed": Case(make=noisy, batch_size=BATCH_SIZE),
+    "model not built": Case(make=unbuilt, is_model_new=True, batch_size=BATCH_SIZE),
+    "model not built, tf.data": Case(make=unbuilt, is_model_new=True, feed=lambda: (dataset(), None)),
+    "global seed": Case(make=noisy, is_model_new=True, batch_size=BATCH_SIZE),
     "several steps a call": Case(make=several_steps_a_call, batch_size=BATCH_SIZE, shuffle="batch"),
     "compiled by XLA": Case(make=compiled_by_xla, batch_size=BATCH_SIZE),
     "callbacks": Case(callbacks=stopping, batch_size=BATCH_SIZE, epochs=6, **VALIDATION),
@@ -169,7 +162,7 @@ def test_a_cut_near_the_end_of_an_epoch(step: int | None, tmp_path: Path) -> Non
 @pytest.mark.parametrize("step", [3, None], ids=["middle", "validation"])
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")
 def test_a_set_of_unknown_length(step: int | None, tmp_path: Path) -> None:
-    case = Case(make=eager, feed=lambda: (dataset(is_known=False), None), **VALIDATION)
+    case = Case(feed=lambda: (dataset(is_known=False), None), **VALIDATION)
     case.cut(tmp_path / "pieces", 0, step)
     case.cut(tmp_path / "pieces", 1, step)
     pieces, history = case.run(tmp_path / "pieces")
@@ -203,7 +196,7 @@ def test_a_run_that_a_callback_ended_stays_ended(tmp_path: Path) -> None:
 
 
 def test_many_cuts(tmp_path: Path) -> None:
-    case = Case(make=eager, batch_size=BATCH_SIZE, every_steps=2, **VALIDATION)
+    case = Case(batch_size=BATCH_SIZE, every_steps=2, **VALIDATION)
     for epoch, step in ((0, 3), (0, 5), (1, 1), (2, 4)):
         case.cut(tmp_path / "pieces", epoch, step)
     pieces, history = case.run(tmp_path / "pieces")
@@ -228,7 +221,7 @@ def test_another_initial_state_does_not_matter(tmp_path: Path) -> None:
         model.set_weights([np.zeros_like(each) for each in model.get_weights()])
         return model
 
-    pieces, history = Case(make=other, **case.arguments).run(tmp_path / "pieces")
+    pieces, history = Case(make=other, is_model_new=True, **case.arguments).run(tmp_path / "pieces")
     assert (bits(pieces), history) == case.whole()
 
 
