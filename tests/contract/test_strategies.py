@@ -8,11 +8,15 @@ import pytest
 
 import memfit
 from memfit.records import Outcome
+from memfit.rnn import lanes, segments
 from memfit.strategies import ALL
 from tests.contract import steps
 
 PAIRS = [(strategy.name, model) for strategy in ALL for model in steps.MODELS_FOR[strategy.name]]
 PAIRS.sort(key=lambda pair: pair[1])
+# A loop over micro-batches knows no layers: two models show that the training is the same, and all of them
+# that memory is saved.
+SAME = [pair for pair in PAIRS if pair not in {("micro_batch", "bidirectional"), ("micro_batch", "cells")}]
 IS_EXACT = {strategy.name: strategy.is_exact for strategy in ALL}
 SETTINGS: dict[str, list[int | None]] = {
     "micro_batch": [None, 7],
@@ -30,12 +34,20 @@ ON_DEVICE = {
 MOST = {"micro_batch": 0.7, "time_checkpoint": 0.5, "depth_checkpoint": 0.5, "truncate": 0.6}
 
 
+@pytest.fixture
+def short_segments_and_one_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A segment that is chosen is short, as the sequences are; lanes, one a core, would be traced apart."""
+    monkeypatch.setattr(segments, "UNHURRIED", 7)
+    monkeypatch.setattr(lanes, "LANES_OF_AN_UNKNOWN_BATCH", 1)
+
+
 @cache
 def plain(model: str) -> steps.Trained:
     return steps.train(model, None)
 
 
-@pytest.mark.parametrize(("strategy", "model"), PAIRS)
+@pytest.mark.usefixtures("short_segments_and_one_lane")
+@pytest.mark.parametrize(("strategy", "model"), SAME)
 def test_three_steps_give_the_same_weights_and_losses_and_leave_no_trace(strategy: str, model: str) -> None:
     expected = plain(model)
     assert expected.losses[0] != expected.losses[-1]

@@ -34,12 +34,17 @@ def assert_close(found: list[Any], expected: list[Any], tolerance: float = 1e-5)
     [(name, "fit") for name in models.MODELS] + [("subclassed", "loop"), ("sequential", "eager")],
 )
 def test_three_steps_are_those_of_plain_keras(name: str, how: str) -> None:
-    plain = models.train(name, None, how=how)
+    """Plain Keras runs eagerly for `fit`, too: that is cheaper than to trace it.
+
+    Not the deep application, where the rounding of one and the other grows through its many layers.
+    """
+    is_traced = how == "fit" and name != "application"
+    plain = models.train(name, None, how="eager" if is_traced else how)
     assert_close(models.train(name, "least", how=how), plain, 1e-4)
 
 
 def test_mixed_precision() -> None:
-    plain = models.train("sequential", None, how="fit", policy="mixed_bfloat16")
+    plain = models.train("sequential", None, how="eager", policy="mixed_bfloat16")
     assert_close(models.train("sequential", "least", how="fit", policy="mixed_bfloat16"), plain, 3e-2)
 
 
@@ -132,18 +137,18 @@ def test_what_cannot_be_run_twice_is_kept_with_a_sentence() -> None:
 
 def recurrent() -> keras.Model:
     keras.utils.set_random_seed(2)
-    inputs = keras.Input((12, 8))
+    inputs = keras.Input((5, 8))
     values = layers.Dense(16, activation="gelu")(layers.Dense(16, activation="gelu")(inputs))
-    values = layers.LSTM(4)(layers.LSTM(4, return_sequences=True)(values))
+    values = layers.SimpleRNN(4)(layers.SimpleRNN(4, return_sequences=True)(values))
     values = layers.Dense(16, activation="gelu")(layers.Dense(16, activation="gelu")(values))
     return keras.Model(inputs, layers.Dense(2)(values))
 
 
 def test_together_with_time_segments() -> None:
     model = recurrent()
-    inputs = tf.ones((6, 12, 8))
+    inputs = tf.ones((6, 5, 8))
     plain = gradients_call(model)(inputs)
-    with checkpoint_depth(model) as handle, memfit.checkpoint_time(model, 5):
+    with checkpoint_depth(model) as handle, memfit.checkpoint_time(model, 2):
         found = tf.function(gradients_call(model), autograph=False)(inputs)
     assert handle.decisions[0].num_segments > 0
     assert_close([np.asarray(each) for each in found], [np.asarray(each) for each in plain], 1e-4)
@@ -155,7 +160,7 @@ def test_both_are_undone_in_any_order(is_time_first: bool, is_first_undone_first
     model = recurrent()
     attributes = {id(layer): set(vars(layer)) for layer in model._flatten_layers()}
     handles: list[Any] = [
-        memfit.checkpoint_time(model, 5) if is_time else checkpoint_depth(model)
+        memfit.checkpoint_time(model, 2) if is_time else checkpoint_depth(model)
         for is_time in (is_time_first, not is_time_first)
     ]
     for handle in handles if is_first_undone_first else handles[::-1]:
@@ -191,8 +196,7 @@ def test_the_registry_of_gradients_does_not_grow() -> None:
     build_train_and_drop()
     gc.collect()
     before = set(ops.gradient_registry.list())
-    for _ in range(2):
-        build_train_and_drop()
+    build_train_and_drop()
     gc.collect()
     assert set(ops.gradient_registry.list()) - before == set()
 
@@ -236,11 +240,14 @@ def test_a_smaller_batch_after_a_whole_one() -> None:
 
 def test_layers_that_are_frozen_between_eager_calls() -> None:
     model = deep()
+    plain = gradients_of(model, is_traced=False)
     with checkpoint_depth(model):
         model.layers[1].trainable = False
         few = len(gradients_of(model, is_traced=False))
         model.layers[1].trainable = True
-        assert len(gradients_of(model, is_traced=False)) == few + 2
+        found = gradients_of(model, is_traced=False)
+    assert len(found) == few + 2
+    assert_close(found, plain, 1e-4)
 
 
 def gradients_call(model: Any) -> Any:

@@ -6,16 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
-import numpy as np
 import pytest
 import tensorflow as tf
 from keras import layers
 
 from memfit.errors import UsageError
 from memfit.rnn.layer_tf import checkpoint_layer
-from tests.contract.rnn.compare_tf import BATCH, Way, assert_same
-
-HOLES = np.random.RandomState(0).rand(BATCH, 11) > 0.5
+from tests.contract.rnn.compare_tf import Way, assert_same, holes
 
 
 class NoisyCell(keras.layers.Layer):
@@ -53,37 +50,47 @@ CELLS: dict[str, Callable[..., keras.layers.RNN]] = {
 }
 
 
-@pytest.mark.parametrize("name", CELLS)
 @pytest.mark.parametrize(
-    ("options", "segments"),
+    ("name", "segment", "options"),
     [
-        ({}, [4, 50, None]),
-        ({"masks": [HOLES], "with_states": True, "is_undone": True}, [4]),
-        ({"masks": [HOLES], "zero_output": True, "go_backwards": True}, [4]),
-        ({"is_traced": False, "training": False}, [4]),
+        *((name, 2, {"masking": "mask", "with_states": True, "is_undone": True}) for name in CELLS),
+        ("relu", 50, {}),
+        ("stacked", None, {}),
+        ("hard sigmoid", 2, {"masking": "zeros", "go_backwards": True}),
+        ("noisy", 2, {"masking": "zeros", "go_backwards": True}),
+        ("stacked", 2, {"is_eager_inference": True}),
+        ("noisy", 2, {"is_eager_inference": True}),
     ],
-    ids=["plain", "mask and states", "zeros and backwards", "eager inference"],
 )
-def test_any_cell(name: str, options: dict[str, Any], segments: list[int | None]) -> None:
-    given = dict(options)
-    zero_output, go_backwards = given.pop("zero_output", False), given.pop("go_backwards", False)
+def test_any_cell(name: str, segment: int | None, options: dict[str, Any]) -> None:
+    """Every cell recomputed, with the most that it can be asked for.
+
+    What the general path does for all cells alike is tried with two of them: a single segment; outputs of
+    zero and time that goes backwards; eager inference, with the two that draw random numbers in training.
+    """
+    given = {"masking": "", "go_backwards": False, "is_eager_inference": False, **options}
+    masking, go_backwards = given.pop("masking"), given.pop("go_backwards")
+    is_training = not given.pop("is_eager_inference")
     make = lambda: CELLS[name](  # noqa: E731
-        return_sequences=True, return_state=True, zero_output_for_mask=zero_output, go_backwards=go_backwards
+        return_sequences=True,
+        return_state=True,
+        zero_output_for_mask=masking == "zeros",
+        go_backwards=go_backwards,
     )
-    assert assert_same(make, *map(Way, segments), **given) == "general"
+    given |= {"training": is_training, "is_traced": is_training, "mask": holes(4, 5) if masking else None}
+    assert assert_same(make, Way(segment), **given) == "general"
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_convolutional(rank: int) -> None:
     layer = {1: layers.ConvLSTM1D, 2: layers.ConvLSTM2D, 3: layers.ConvLSTM3D}[rank]
     make = lambda: layer(2, 3, return_sequences=True, dropout=0.2, recurrent_dropout=0.3)  # noqa: E731
-    kind = assert_same(make, Way(3), length=7, shape=(*[5] * rank, 2), masks=[HOLES[:, :7]])
-    assert kind == "general"
+    assert assert_same(make, Way(2), shape=(*[5] * rank, 2), mask=holes(4, 5)) == "general"
 
 
 def test_float64() -> None:
     make = lambda: layers.LSTM(4, activation="relu", return_sequences=True, dtype="float64")  # noqa: E731
-    assert_same(make, Way(4), masks=[HOLES], tolerance=1e-12)
+    assert_same(make, Way(2), mask=holes(4, 5), tolerance=1e-12)
 
 
 class ForgetfulCell(keras.layers.Layer):
