@@ -22,8 +22,6 @@ SPREAD_BELOW: Final = 0.10
 SPREAD_ABOVE: Final = 0.06
 # The highest of a few recordings says less than the highest of many: this much more, over their number.
 SPREAD_OF_FEW: Final = 0.18
-# Up to so many buffers, the room for a step is looked for in more orders: it takes a second or two.
-FEW_BUFFERS: Final = 1_000
 # An update that must leave the old value of a variable alone puts the new one wherever there is room, and
 # large variables leave large holes: so many more of the largest must find a place. The spread has some.
 NUM_SPARE: Final = 2
@@ -156,8 +154,7 @@ class Growth:
         """How many times the highest peak must be there, so that steps do not run into holes."""
         highest = max(peak.num_bytes for peak in peaks)
         least = int(highest * (1 + SPREAD_ABOVE + SPREAD_OF_FEW / len(peaks)))
-        is_thorough = len(span.recordings[0].timeline.buffers) <= FEW_BUFFERS
-        room = room_for(span.recordings, examples, resting, least, is_thorough=is_thorough)
+        room = room_for(span.recordings, examples, resting, least)
         largest = max(self.weights, default=0) if self.slots else 0
         spare = max(0.0, NUM_SPARE * largest - SPREAD_ABOVE * highest)
         return (room + spare) / highest

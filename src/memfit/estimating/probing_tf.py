@@ -50,7 +50,7 @@ MANY_RECORDINGS: Final = 11
 FEW_RECORDINGS: Final = 3
 FEW_BUFFERS: Final = 2_000
 # After the fewest, no more are made once they have taken so long.
-RECORDING_SECONDS: Final = 3.0
+RECORDING_SECONDS: Final = 2.0
 NUM_TIMED: Final = 3
 # A step that takes longer is timed once.
 LONG_SECONDS: Final = 0.2
