@@ -25,7 +25,7 @@ examples:
   memfit demo
   memfit demo --budget 512MiB --length 4000
 """
-NUM_STEPS: Final = 12
+NUM_STEPS: Final = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
