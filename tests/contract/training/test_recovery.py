@@ -30,114 +30,93 @@ def _disarmed() -> Iterator[None]:
 
 
 class ArmsAt(keras.callbacks.Callback):
-    """Arms at the beginning of epochs: the place, and its how manieth op."""
-
-    def __init__(self, faults: dict[int, tuple[str, int]]) -> None:
+    def __init__(self, epoch: int, place: str, countdown: int) -> None:
         super().__init__()
-        self.faults = faults
+        self.at = epoch
+        self.fault = (place, countdown)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        if epoch in self.faults:
-            assert not FAULT.place or FAULT.num_raised == 1, (
-                f"the fault before that of epoch {epoch} did not happen"
-            )
-            FAULT.arm(*self.faults[epoch])
-
-
-class Takes(keras.callbacks.Callback):
-    """Takes another plan at the beginning of an epoch, as an out-of-memory at its first step would."""
-
-    def __init__(self, plans: list[memfit.Plan]) -> None:
-        super().__init__()
-        self.plans = plans
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        driver = self.model.train_function.__self__
-        driver.course.take(replace(self.plans[epoch], allow=driver.course.plan.allow))
+        if epoch == self.at:
+            FAULT.arm(*self.fault)
 
 
 class Predicts(keras.callbacks.Callback):
     predicted: Any = None
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        if epoch == 1:
-            self.predicted = self.model.predict(make_data()[0], batch_size=BATCH_SIZE, verbose=0)
+        self.predicted = self.model.predict(make_data()[0], batch_size=BATCH_SIZE, verbose=0)
 
 
 def fit(model: Any, plan: memfit.Plan, **options: Any) -> memfit.Run:
     x, y = make_data()
-    fixed: dict[str, Any] = {"batch_size": BATCH_SIZE, "shuffle": False, "verbose": 0, "epochs": 2}
-    return memfit.fit(model, x, y, plan=plan, allow=ALLOW, **fixed | options)
-
-
-def validated(model: Any, plan: memfit.Plan, **options: Any) -> memfit.Run:
-    return fit(model, plan, validation_data=make_data(), **options)
+    fixed: dict[str, Any] = {"batch_size": BATCH_SIZE, "shuffle": False, "verbose": 0}
+    return memfit.fit(model, x, y, plan=plan, allow=ALLOW, validation_data=(x, y), **fixed, **options)
 
 
 @cache
-def unharmed(*plans: memfit.Plan) -> tuple[list[Any], dict[str, Any], Any]:
-    """All variables after an epoch by each plan; the logs of the run; what it predicts."""
+def unharmed(first_plan: memfit.Plan) -> tuple[list[Any], dict[str, Any], Any]:
+    """All variables after two epochs, the second in small micro-batches; its logs; what it predicts."""
     model, predicts = make_model(), Predicts()
-    run = validated(model, plans[0], epochs=len(plans), callbacks=[Takes(list(plans)), predicts])
-    assert run.incidents == ()
+    fit(model, first_plan)
+    run = fit(model, SMALL, epochs=2, initial_epoch=1, callbacks=[predicts])
     return everything(model), run.history.history, predicts.predicted
 
 
-def check_same(model: Any, run: memfit.Run, *plans: memfit.Plan) -> None:
-    expected, logs, _ = unharmed(*plans)
+# The second op of the place, where a step has several: in the middle of the loop over micro-batches or slots.
+@pytest.mark.parametrize(
+    ("first_plan", "place", "countdown"),
+    [
+        (LARGE, "forward", 2),
+        (LARGE, "backward", 2),
+        (LARGE, "optimizer", 2),
+        (LARGE, "metrics", 2),
+        (WHOLE, "backward", 1),
+        (WHOLE, "optimizer", 2),
+    ],
+)
+def test_a_step_that_died_leaves_no_trace(first_plan: memfit.Plan, place: str, countdown: int) -> None:
+    expected, logs, _ = unharmed(first_plan)
+    model = make_model()
+    plan = replace(first_plan, fallbacks=(SMALL,))
+    with pytest.warns(memfit.MemfitWarning, match="the batch is run again with micro-batches of 3"):
+        run = fit(model, plan, epochs=2, callbacks=[ArmsAt(1, place, countdown)])
+    assert FAULT.num_raised == 1
     for one, other in zip(everything(model), expected, strict=True):
         np.testing.assert_array_equal(one, other)
-    assert run.history.history == logs
-
-
-# The second op of the place, where a step has several: in the middle of the loop over micro-batches or slots.
-def test_a_step_that_died_leaves_no_trace() -> None:
-    """One run dies in every place, in an epoch each, and each time goes on in smaller micro-batches."""
-    places = [("metrics", 2), ("forward", 2), ("backward", 2), ("optimizer", 2), ("metrics", 2)]
-    first, *plans = (memfit.Plan(micro_batch=size) for size in (6, 5, 4, 3, 2, 1))
-    model = make_model()
-    with pytest.warns(memfit.MemfitWarning, match="the batch is run again with micro-batches of") as warned:
-        arms = ArmsAt(dict(enumerate(places)))
-        run = validated(model, replace(first, fallbacks=tuple(plans)), epochs=len(plans), callbacks=[arms])
-    check_same(model, run, *plans)
-    for plan, each in zip(plans, warned, strict=True):
-        assert f"micro-batches of {plan.micro_batch}." in str(each.message)
-    for epoch, incident in enumerate(run.incidents):
-        assert (incident.step, incident.epoch, incident.where) == (STEPS_AN_EPOCH * epoch, epoch, "training")
-        assert incident.request is not None
-        assert (incident.request.shape, incident.request.num_bytes) == ((64, 64), 64 * 64 * 4)
-    assert len(run.incidents) == len(places)
-    assert (run.num_steps, run.num_samples) == (STEPS_AN_EPOCH * len(plans), 24 * len(plans))
-    assert [change.plan.micro_batch for change in run.plan_changes] == [5, 4, 3, 2, 1]
-    assert run.plan.micro_batch == 1
-
-
-@pytest.mark.parametrize(("place", "countdown"), [("backward", 1), ("optimizer", 2)])
-def test_a_whole_batch_that_died_leaves_no_trace(place: str, countdown: int) -> None:
-    model = make_model()
-    with pytest.warns(memfit.MemfitWarning, match="the batch is run again with micro-batches of 3"):
-        run = validated(model, memfit.Plan(fallbacks=(SMALL,)), callbacks=[ArmsAt({1: (place, countdown)})])
-    assert FAULT.num_raised == 1
-    check_same(model, run, WHOLE, SMALL)
+    assert {key: values[1:] for key, values in run.history.history.items()} == logs
     (incident,) = run.incidents
     assert (incident.step, incident.epoch, incident.where) == (STEPS_AN_EPOCH, 1, "training")
+    assert incident.request is not None
+    assert (incident.request.shape, incident.request.num_bytes) == ((64, 64), 64 * 64 * 4)
+    assert (run.num_steps, run.num_samples) == (2 * STEPS_AN_EPOCH, 48)
     assert [change.plan.micro_batch for change in run.plan_changes] == [3]
+    assert run.plan.micro_batch == 3
 
 
-@pytest.mark.parametrize(("place", "epoch"), [("forward", 0), ("backward", 1), ("optimizer", 1)])
+@pytest.mark.parametrize("place", ["forward", "backward", "optimizer"])
 def test_where_weights_do_not_fit_twice_a_step_can_be_undone_until_the_update(
-    place: str, epoch: int, monkeypatch: pytest.MonkeyPatch
+    place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At the first step of all, which Python keeps, and at a later one, which the step itself keeps."""
     monkeypatch.setattr(state_tf, "fits_twice", lambda *_: False)
-    model, plan, arms = make_model(), memfit.Plan(fallbacks=(SMALL,)), ArmsAt({epoch: (place, 1)})
+    model = make_model()
+    fit(model, WHOLE)
+    before = everything(model)
+    FAULT.arm(place)
     if place == "optimizer":
         with pytest.raises(memfit.OutOfMemoryError, match="some weights are updated, some are not"):
-            fit(model, plan, callbacks=[arms])
+            fit(model, memfit.Plan(fallbacks=(SMALL,)), epochs=2, initial_epoch=1)
         return
+    FAULT.arm("")
+    sound = make_model()
+    fit(sound, WHOLE)
+    for one, other in zip(everything(sound), before, strict=True):
+        np.testing.assert_array_equal(one, other)
+    fit(sound, SMALL, epochs=2, initial_epoch=1)
+    FAULT.arm(place)
     with pytest.warns(memfit.MemfitWarning, match="micro-batches of 3"):
-        run = validated(model, plan, callbacks=[arms])
-    check_same(model, run, WHOLE if epoch else SMALL, SMALL)
+        fit(model, memfit.Plan(fallbacks=(SMALL,)), epochs=2, initial_epoch=1)
+    for one, other in zip(everything(model), everything(sound), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_weights_that_do_not_fit_twice_are_trained_all_the_same() -> None:
@@ -146,27 +125,32 @@ def test_weights_that_do_not_fit_twice_are_trained_all_the_same() -> None:
     assert measured.value == [[], 4]
 
 
-# Validation passes both ops, three batches before the prediction does.
-@pytest.mark.parametrize(
-    ("first", "place", "countdown"), [("optimizer", "evaluation", 2), ("metrics", "prediction", 5)]
-)
-def test_the_first_step_of_all_is_undone_and_validation_and_prediction_go_on_in_halves(
-    first: str, place: str, countdown: int
-) -> None:
-    expected, logs, predicted = unharmed(SMALL, SMALL)
-    model, predicts = make_model(), Predicts()
-    arms = ArmsAt({0: (first, 1), 1: (place, countdown)})
-    with pytest.warns(memfit.MemfitWarning, match="micro-batches of") as warned:
-        run = validated(model, replace(LARGE, fallbacks=(SMALL,)), callbacks=[arms, predicts])
-    assert ["step 0" in str(each.message) for each in warned] == [True, False]
-    assert "micro-batches of 4" in str(warned[1].message)
-    assert [incident.where for incident in run.incidents] == ["training", place]
-    num_exact = len(expected) - len(model.metrics_variables)
-    for number, (one, other) in enumerate(zip(everything(model), expected, strict=True)):
-        np.testing.assert_allclose(one, other, rtol=0 if number < num_exact else 1e-5)
-    np.testing.assert_allclose(predicts.predicted, predicted, rtol=1e-5)
-    for key, values in run.history.history.items():
-        np.testing.assert_allclose(values, logs[key], rtol=1e-5 if key.startswith("val_") else 0)
+@pytest.mark.parametrize("place", ["optimizer", "metrics"])
+def test_the_first_step_of_all_is_undone_too(place: str) -> None:
+    sound, model = make_model(), make_model()
+    fit(sound, SMALL)
+    FAULT.arm(place)
+    with pytest.warns(memfit.MemfitWarning, match="step 0"):
+        fit(model, memfit.Plan(micro_batch=4, fallbacks=(SMALL,)))
+    for one, other in zip(everything(model), everything(sound), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_validation_and_prediction_go_on_in_halves() -> None:
+    expected, logs, predicted = unharmed(SMALL)
+    for place, where in (("evaluation", "evaluation"), ("prediction", "prediction")):
+        model, predicts = make_model(), Predicts()
+        fit(model, SMALL)
+        # Validation passes both ops, three batches before the prediction does.
+        FAULT.arm(place, 2 if place == "evaluation" else 5)
+        with pytest.warns(memfit.MemfitWarning, match="micro-batches of 4"):
+            run = fit(model, SMALL, epochs=2, initial_epoch=1, callbacks=[predicts])
+        assert [incident.where for incident in run.incidents] == [where]
+        for one, other in zip(everything(model), expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5)
+        np.testing.assert_allclose(predicts.predicted, predicted, rtol=1e-5)
+        for key, values in run.history.history.items():
+            np.testing.assert_allclose(values, logs[key], rtol=1e-5)
 
 
 class CutOff(keras.callbacks.Callback):
@@ -182,9 +166,9 @@ def test_a_run_that_goes_on_remembers_the_plan_that_held_and_what_went_wrong(tmp
     resume = memfit.Resume(tmp_path, every_steps=1)
     FAULT.arm("backward", 3)
     with pytest.warns(memfit.MemfitWarning), pytest.raises(KeyboardInterrupt):
-        fit(make_model(), plan, resume=resume, callbacks=[CutOff()])
+        fit(make_model(), plan, epochs=2, resume=resume, callbacks=[CutOff()])
     for _ in range(2):  # the second time it is complete already
-        run = fit(make_model(), plan, resume=resume)
+        run = fit(make_model(), plan, epochs=2, resume=resume)
         assert run.plan.micro_batch == 3
         assert [change.plan.micro_batch for change in run.plan_changes] == [3]
         assert [incident.step for incident in run.incidents] == [1]
@@ -194,26 +178,23 @@ def test_a_run_that_goes_on_remembers_the_plan_that_held_and_what_went_wrong(tmp
     assert other.num_steps == 3 * STEPS_AN_EPOCH
 
 
-class ArmsAfter(keras.callbacks.Callback):
-    """Arms after the first step, and notes how that left the model."""
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.values = everything(self.model)
-        FAULT.arm("backward")
-
-
 def test_nothing_left_is_an_error_with_the_model_as_after_the_last_good_step() -> None:
-    model, arms = make_model(), ArmsAfter()
+    model = make_model()
+    fit(model, memfit.Plan())
+    before = everything(model)
+    weights = [variable.numpy() for variable in (*model.variables, *model.optimizer.variables)]
+    FAULT.arm("backward")
     x, y = make_data()
     with pytest.raises(
         memfit.OutOfMemoryError, match=r"whole batches\..*allow=\"split_batch_norm\""
     ) as caught:
-        memfit.fit(model, x, y, batch_size=BATCH_SIZE, verbose=0, callbacks=[arms])
-    assert FAULT.num_raised == 1
+        memfit.fit(model, x, y, batch_size=BATCH_SIZE, verbose=0)
     assert caught.value.run.outcome is Outcome.DEVICE_OUT_OF_MEMORY
-    assert caught.value.run.num_steps == 1
-    for one, other in zip(everything(model), arms.values, strict=True):
+    assert caught.value.run.num_steps == 0
+    after = [variable.numpy() for variable in (*model.variables, *model.optimizer.variables)]
+    for one, other in zip(after, weights, strict=True):
         np.testing.assert_array_equal(one, other)
+    assert len(before) == len(everything(model))
     assert model.train_function is None
 
 
