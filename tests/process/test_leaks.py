@@ -57,8 +57,9 @@ def test_leaks_are_caught_by_name_and_line(names: list[str], tmp_path: Path) -> 
         line = marked_line(script)
         assert (leak.file, leak.line) == (None if line is None else f"{name}.py", line), (name, leak)
         assert words in leak.sentence
-        (said,) = found[f"{name}.py"]["said"]
+        *before, said = found[f"{name}.py"]["said"]
         assert leak.name in said
+        assert len(before) <= 1, (name, before)  # On a busy machine, something else may be suspected first.
         assert leak.fix
 
 
