@@ -96,13 +96,14 @@ class MemfitWarning(UserWarning):
 
 
 def reason_of(error: BaseException) -> str:
-    r"""What an error of TensorFlow, Keras or the user's own code says went wrong, in one line.
+    r"""What an error of TensorFlow, Keras or the user's own code says went wrong, as one sentence.
 
     Example:
     >>> reason_of(ValueError("Exception when calling A.call().\n\n\x1b[1mno axis\x1b[0m\n\nArguments: x=1"))
-    'no axis'
+    'no axis.'
     """
     text = str(error)
     found = _BOLD.search(text)
     lines = (text if found is None else found[1]).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    reason = lines[0] if lines else type(error).__name__
+    return reason if reason.endswith((".", "!", "?")) else f"{reason}."

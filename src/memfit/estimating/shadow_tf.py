@@ -75,6 +75,6 @@ def _copied(optimizer: Any) -> Any:
     except Exception as error:
         raise UsageError(
             f"memfit needs a second {type(optimizer).__name__} to measure a step without applying it, and "
-            f"could not make one from its config: {reason_of(error)}. Give another one: memfit.estimate(..., "
+            f"could not make one from its config: {reason_of(error)} Give another one: memfit.estimate(..., "
             "optimizer='adam')"
         ) from error

@@ -189,7 +189,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], Any, dict[str, Any], str]] = {
         untrainable,
         (np.zeros((8, 4)), np.zeros((8, 4))),
         {},
-        r"batches of x \[batch, 4\].*: this layer cannot be trained Check",
+        r"batches of x \[batch, 4\].*: this layer cannot be trained\. Check",
     ),
     "two inputs": (recurrent, ([data()[0]] * 2, data()[1]), {}, "takes 1 inputs, and the data has 2"),
     "no length": (recurrent, FREE, {"batch_size": 8}, "any length.*length=500.*--length 500"),
