@@ -6,8 +6,8 @@ the model's variables stand for copies of their values, and a second optimizer w
 for the first. Both are gone afterwards. What else a step changes (statistics, metrics, seeds) is put back.
 
 Half of the time that it takes to trace a step of MobileNetV2 goes into the update of its variables, most of
-them tiny. Where it is only recorded what a step holds, those get a plain update in place of the optimizer's:
-their new values must find a place like any other's, and there are fewer numbers on the way.
+them tiny. Where it is only recorded what a step of such a model holds, those get a plain update in place of
+the optimizer's: their new values must find a place like any other's, with fewer numbers on the way.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from memfit.errors import UsageError, reason_of
 from memfit.estimating.internals_tf import copied_values, forgetting_gradients
 from memfit.splitting import internals_tf as internals
 
-# Variables of fewer numbers are tiny.
+# Variables of fewer numbers are tiny; and where there are no more of them, each is updated as it will be.
 TINY_ELEMENTS: Final = 1024
+FEW_VARIABLES: Final = 100
 
 
 @contextmanager
@@ -34,7 +35,7 @@ def shadowed(model: Any, optimizer: Any, *, is_terse: bool = False) -> Iterator[
     Args:
         model: A built model.
         optimizer: What it is trained with, or `None` where nothing is trained.
-        is_terse: Whether tiny variables get a plain update.
+        is_terse: Whether tiny variables of a model with many get a plain update.
 
     Yields:
         What stands in for the optimizer, or `None`.
@@ -46,7 +47,7 @@ def shadowed(model: Any, optimizer: Any, *, is_terse: bool = False) -> Iterator[
         shadow = None if optimizer is None else _copied(optimizer)
         if shadow is not None:
             shadow.build(trained)
-            if is_terse:
+            if is_terse and len(trained) > FEW_VARIABLES:
                 _simplify(shadow)
         with _standing_in(model, shadow):
             try:
