@@ -8,9 +8,9 @@ padded to their longest. Both sides are counted in the batches themselves, not c
 sequences, 16 lengths. Epoch: a pass over the batches of 20,000 sequences, against the same sequences padded
 to the longest and cut into batches by `from_tensor_slices(...).shuffle(...).batch(...)`. Peaks: a training
 step of an LSTM(128) on every shape of an epoch, under one number of steps a batch and by `budget=`; counted
-are full batches, since one that holds what is left over of a length can only be smaller, each by the median of
-the steps of its shape. Beside it stands what single steps do, and how far steps on one and the same batch lie
-apart, which no size can change. Text: see `data_text`. Stream: see `data_stream`.
+are full batches, since one that holds what is left over of a length can only be smaller, each by the median
+of the steps of its shape. Beside it stands what single steps do, and how far steps on one and the same batch
+lie apart, which no size can change. Text: see `data_text`. Stream: see `data_stream`.
 """
 
 from __future__ import annotations
@@ -255,13 +255,15 @@ def show_peaks() -> None:
         half = (usual[-1] - usual[0]) / (usual[-1] + usual[0])
         print(f"{name:23} lowest and highest: {half:.1%} to either side of what is halfway between them")
         full = [each for each in shapes if each.is_full]
-        print(f"{name:23} single steps: {spread(full, lambda _: middle)} of the middle one", flush=True)
-        print(f"{name:23} same batch:   {spread(full, lambda each: each.peak_bytes)} of its median", flush=True)
+        own = [each.peak_bytes for each in full]
+        print(f"{name:23} single steps: {spread(full, [middle] * len(full))} of the middle one")
+        print(f"{name:23} same batch:   {spread(full, own)} of its median", flush=True)
 
 
-def spread(shapes: Sequence[Shape], middle: Callable[[Shape], int]) -> str:
+def spread(shapes: Sequence[Shape], middles: Sequence[int]) -> str:
     """The share of an epoch's steps that are within 10 % of a middle, and the least and most."""
-    steps = [(step / middle(each), each.num) for each in shapes for step in each.step_bytes]
+    pairs = zip(shapes, middles, strict=True)
+    steps = [(step / middle, each.num) for each, middle in pairs for step in each.step_bytes]
     inside = sum(num for ratio, num in steps if 0.9 <= ratio <= 1.1) / sum(num for _, num in steps)
     return f"{inside:.1%} within 10%, from {min(steps)[0]:.2f} to {max(steps)[0]:.2f}"
 

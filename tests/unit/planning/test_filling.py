@@ -85,4 +85,6 @@ def test_a_size_that_fails_is_not_run_again() -> None:
 
     sizes = fill(metered, BOUNDARIES, 99_000_000)
     assert len(set(failed)) == len(failed)
-    assert all(0.85 * 90_000 <= a * b <= 90_000 for a, b in zip(sizes, BOUNDARIES, strict=True) if a > 200 // b)
+    assert all(
+        0.85 * 90_000 <= a * b <= 90_000 for a, b in zip(sizes, BOUNDARIES, strict=True) if a > 200 // b
+    )
