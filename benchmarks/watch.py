@@ -8,23 +8,27 @@
 Cost: short blocks of steps of `model.fit` and of a loop of one's own, plain and watched in turn in one
 process, and the median of their ratios: what a machine does beside it hits both of a pair, or few pairs.
 What is done once, at the beginning and at the end, is not in the blocks. Released: models built, trained one
-step and released in one process; the slope of device and host memory after the first fifth, with its
-interval.
+step and released in one process; the slope of device memory, of host memory and of what `malloc` has given
+out, after the first fifth, with its interval. Beside it what TensorFlow leaves in `malloc` alone, without
+memfit and without a model: for a function that is made ready again, and for a `tf.data` set that is read.
 """
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any
 
 import memfit
+from benchmarks import heap
 from benchmarks.fit import fresh, make_data, make_model
 from memfit.guarding.slopes import trend
 
 NUM_PAIRS, BLOCK_STEPS, EPOCH_STEPS, BATCH, LENGTH = 240, 50, 1000, 32, 20
 NUM_MODELS, NUM_MODELS_READ = 1000, 100
+NUM_ROUNDS = 400
 KIBIBYTE = 2**10
 
 
@@ -134,7 +138,7 @@ def measure_release(num_models: int) -> dict[str, list[tuple[float, float]]]:
     import tensorflow as tf
 
     x = np.ones((BATCH, 8), "float32")
-    found: dict[str, list[tuple[float, float]]] = {"device": [], "host": []}
+    found: dict[str, list[tuple[float, float]]] = {"device": [], "host": [], "malloc": []}
     for number in range(num_models):
         layers = [keras.layers.Dense(64, "swish"), keras.layers.Dense(1)]  # Both swish and fit register.
         model = keras.Sequential([keras.Input((8,)), *layers])
@@ -146,7 +150,43 @@ def measure_release(num_models: int) -> dict[str, list[tuple[float, float]]]:
             device = tf.config.experimental.get_memory_info("CPU:0")["current"]
             found["device"].append((number, device))
             found["host"].append((number, memfit.read_memory().host_bytes))
+            found["malloc"].append((number, heap.held_bytes()))
     return found
+
+
+def measure_tensorflow() -> dict[str, float]:
+    """Bytes that TensorFlow leaves in `malloc` for each round of something small, by what that is."""
+    import tensorflow as tf
+    from tensorflow.python.eager import context
+
+    x = tf.ones([4])
+    double = tf.function(lambda values: values * 2)
+
+    def make_ready() -> None:
+        double(x)
+        context.context().clear_kernel_cache()
+
+    def read() -> None:
+        for _ in tf.data.Dataset.range(1):
+            pass
+
+    rounds = {
+        "a function called again": lambda: double(x),
+        "a function made ready again": make_ready,
+        "a tf.data set made and read": read,
+    }
+    return {name: _left_bytes(round_) for name, round_ in rounds.items()}
+
+
+def _left_bytes(round_: Callable[[], Any]) -> float:
+    for _ in range(NUM_ROUNDS // 5):
+        round_()
+    gc.collect()
+    before = heap.held_bytes()
+    for _ in range(NUM_ROUNDS):
+        round_()
+    gc.collect()
+    return (heap.held_bytes() - before) / NUM_ROUNDS
 
 
 def show_cost() -> None:
@@ -174,6 +214,8 @@ def show_release(num_models: int) -> None:
             f"{'GROWS' if found.is_growing else 'flat'}",
             flush=True,
         )
+    for name, left_bytes in fresh(measure_tensorflow).items():
+        print(f"TensorFlow alone, {name}: {left_bytes:+.0f} B in malloc each", flush=True)
 
 
 def main(names: Sequence[str] = ()) -> None:

@@ -424,6 +424,7 @@ import keras
 import numpy as np
 import memfit
 import tensorflow as tf
+from benchmarks import heap
 
 x = np.ones((4, 8), "float32")
 readings = []
@@ -435,7 +436,7 @@ for number in range(18):
     del model
     memfit.release()
     device = tf.config.experimental.get_memory_info("CPU:0")["current"]
-    readings.append((number, device, memfit.read_memory().host_bytes))
+    readings.append((number, device, heap.held_bytes()))
 """
 
 BOUNDED = """

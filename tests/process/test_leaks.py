@@ -15,6 +15,7 @@ from memfit.units import KIB
 from tests.process.leaks import HEALTHY, LEAKS
 
 RUNNER = Path(__file__).with_name("watched.py")
+ROOT = Path(__file__).parents[2]
 # Those that fill memory for good, or that must not find it warm, have a process of their own.
 GROUPS = [
     ["lengths", "native", "kept_in_a_list", "kept_in_a_dict", "kept_in_an_attribute", "kept_in_a_closure"],
@@ -28,7 +29,9 @@ MAX_STEPS = 200
 def run_watched(folder: Path, scripts: dict[str, str]) -> dict[str, Any]:
     for name, script in scripts.items():
         (folder / f"{name}.py").write_text(script)
-    environment = os.environ | {f"BUDGET_{name}.py": size for name, size in BUDGETS.items()}
+    paths = filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))  # For benchmarks/heap.py.
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    environment |= {f"BUDGET_{name}.py": size for name, size in BUDGETS.items()}
     command = (sys.executable, str(RUNNER), *(f"{folder}/{name}.py" for name in scripts))
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -57,9 +60,8 @@ def test_leaks_are_caught_by_name_and_line(names: list[str], tmp_path: Path) -> 
         line = marked_line(script)
         assert (leak.file, leak.line) == (None if line is None else f"{name}.py", line), (name, leak)
         assert words in leak.sentence
-        *before, said = found[f"{name}.py"]["said"]
+        (said,) = found[f"{name}.py"]["said"]  # Nothing else was suspected before.
         assert leak.name in said
-        assert len(before) <= 1, (name, before)  # On a busy machine, something else may be suspected first.
         assert leak.fix
 
 
@@ -75,8 +77,12 @@ def test_healthy_scripts_raise_no_alarm_and_released_models_leave_nothing(tmp_pa
 
 
 def check_that_nothing_was_left(readings: list[tuple[int, int, int]]) -> None:
-    """Of models that were released: each would keep about 200 KiB of the host and 5 KiB of the device."""
+    """Of models that were released: each would keep 2 MiB of `malloc` and 5 KiB of the device.
+
+    What TensorFlow itself leaves of functions that were made ready and of data sets that were read is 2 to
+    4 KiB a model, whatever is done; docs/guarding.md has the parts.
+    """
     device = [num_bytes for _, num_bytes, _ in readings]
     assert set(device[5:]) == {device[5]}
-    host = trend([(number, num_bytes) for number, _, num_bytes in readings])
-    assert host.low <= 0 or host.slope < 20 * KIB
+    native = trend([(number, num_bytes) for number, _, num_bytes in readings])
+    assert native.slope < 12 * KIB

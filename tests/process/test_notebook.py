@@ -1,6 +1,7 @@
 """A real Jupyter kernel under `memfit run`: it behaves as a plain one, and places are cells and lines."""
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ from jupyter_client.manager import KernelManager
 
 from memfit.records import Outcome, Session
 
+BOLD = re.compile(r"\x1b\[\d*m")
+LIMIT = ("--budget", "400MiB")
 SETUP = """
 import keras, memfit, numpy as np, time, tensorflow as tf
 tf.get_logger().setLevel("ERROR")
@@ -60,6 +63,12 @@ def fail():
     raise ValueError("as told")
 fail()
 """
+TOO_MUCH = """
+def widen(x):
+    return tf.tile(x, [1, 1024])  # HERE
+
+wide = widen(tf.ones([1024, 256]))
+"""
 LOOP = """
 print("waiting", flush=True)
 while True:
@@ -97,6 +106,7 @@ class Notebook:
             content = message["content"]
             if message["msg_type"] == "error":
                 shown.errors.append(content["ename"])
+                shown.text += content["ename"]
             said = content.get("text", "") or content.get("data", {}).get("text/plain", "")
             shown.text += said
             react(said)
@@ -133,11 +143,12 @@ def line_of(cell: str, words: str) -> int:
 
 def test_a_kernel(tmp_path: Path) -> None:
     record = tmp_path / "run.json"
-    with kernel(tmp_path, "-m", "memfit", "run", "--record", str(record)) as (manager, notebook):
+    with kernel(tmp_path, "-m", "memfit", "run", *LIMIT, "--record", str(record)) as (manager, notebook):
         assert notebook.run(SETUP).status == "ok"
         assert notebook.run(SHOWN).text == "[]"
         check_leaks(notebook)
         check_what_ipython_keeps(notebook)
+        check_the_autopsy_of_a_cell(notebook)
         check_that_an_interrupt_comes_once(manager, notebook)
     session = Session.load(record)
     assert session.measurement.outcome is Outcome.OK
@@ -146,6 +157,7 @@ def test_a_kernel(tmp_path: Path) -> None:
     assert session.watched is not None
     leak = next(leak for leak in session.watched.leaks if leak.name == "losses")
     assert (leak.file, leak.line) == ("cell In[1]", line_of(SETUP, "# HERE"))
+    assert any("A cell ran out of memory" in note and "Tile asked for" in note for note in session.notes)
     said = (tmp_path / "errors.txt").read_text()
     assert "memfit: This was a Jupyter kernel: an error in a cell does not end it" in said
     assert "memfit: peak " in said
@@ -171,9 +183,26 @@ def check_what_ipython_keeps(notebook: Notebook) -> None:
     assert "Out[6], 2." in kept
     fails = notebook.run(FAILS)
     assert (fails.status, fails.errors) == ("error", ["ValueError"])
+    assert "autopsy" not in fails.text
     freed = notebook.run("%reset -f out\nprint(memfit.release() >= 2**25);").text
     assert "True" in freed
     assert "IPython keeps" not in freed
+
+
+def check_the_autopsy_of_a_cell(notebook: Notebook) -> None:
+    """Below the error, by cell and line; nothing of it where the error is another."""
+    shown = notebook.run(TOO_MUCH)
+    assert (shown.status, shown.errors) == ("error", ["ResourceExhaustedError"])
+    _, after = shown.text.split("ResourceExhaustedError")
+    text = " ".join(BOLD.sub("", after).split())  # Whatever lines it was broken into.
+    place = f"cell In[10], line {line_of(TOO_MUCH, '# HERE')}"
+    assert "autopsy device out of memory" in text
+    assert f"Tile asked for 1.00 GiB, shape [1024, 262144] at {place}." in text
+    assert f"of {LIMIT[1].removesuffix('MiB')} MiB in use" in text
+    assert "tensors that Python keeps" in text
+    assert "way out 1" in text
+    assert "ipykernel" not in text
+    assert "memfit.release()" in text
 
 
 def check_that_an_interrupt_comes_once(manager: KernelManager, notebook: Notebook) -> None:

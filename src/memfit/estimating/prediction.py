@@ -13,7 +13,6 @@ from typing import Final
 from memfit.estimating.chunks import rounded
 from memfit.estimating.growth import Law, Peak, Recording, replay
 from memfit.estimating.rooms import room_for
-from memfit.units import MIB
 
 # The peak of one and the same step moves between steps and processes: ops overlap in another order, and the
 # allocator fits them into other holes. Chosen so that real runs keep to the upper bound: `make bench
@@ -25,8 +24,6 @@ SPREAD_OF_FEW: Final = 0.18
 # An update that must leave the old value of a variable alone puts the new one wherever there is room, and
 # large variables leave large holes: so many more of the largest must find a place. The spread has some.
 NUM_SPARE: Final = 2
-# What TensorFlow keeps of its own beside a step: constants, counters.
-OWN_BYTES: Final = MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +127,7 @@ class Growth:
         return Prediction(
             peak_bytes=middle,
             low_bytes=int(min(peaks) * (1 - SPREAD_BELOW)),
-            high_bytes=int(max(peaks) * self._room(near[-1], found[-1], examples, resting)) + OWN_BYTES,
+            high_bytes=int(max(peaks) * self._room(near[-1], found[-1], examples, resting)),
             seconds=seconds * num_parts,
             peak=last[(len(last) - 1) // 2],
         )
@@ -153,11 +150,9 @@ class Growth:
     def _room(self, span: Span, peaks: Sequence[Peak], examples: int, resting: Sequence[int]) -> float:
         """How many times the highest peak must be there, so that steps do not run into holes."""
         highest = max(peak.num_bytes for peak in peaks)
-        least = int(highest * (1 + SPREAD_ABOVE + SPREAD_OF_FEW / len(peaks)))
-        room = room_for(span.recordings, examples, resting, least)
         largest = max(self.weights, default=0) if self.slots else 0
-        spare = max(0.0, NUM_SPARE * largest - SPREAD_ABOVE * highest)
-        return (room + spare) / highest
+        above = max(SPREAD_ABOVE * highest, NUM_SPARE * largest) + highest * SPREAD_OF_FEW / len(peaks)
+        return room_for(span.recordings, examples, resting, int(highest + above)) / highest
 
     def _peaks(self, span: Span, examples: int, resting: Sequence[int]) -> list[Peak]:
         return [replay(recording, examples, resting) for recording in span.recordings]

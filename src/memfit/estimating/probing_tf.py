@@ -7,12 +7,11 @@ a model under a plan, apply the plan around the call.
 from __future__ import annotations
 
 import gc
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import combinations
-from statistics import median
 from typing import Any, Final
 
 import keras
@@ -51,8 +50,8 @@ FEW_RECORDINGS: Final = 3
 FEW_BUFFERS: Final = 2_000
 # After the fewest, no more are made once they have taken so long.
 RECORDING_SECONDS: Final = 2.0
-NUM_TIMED: Final = 3
-# A step that takes longer is timed once.
+# The smallest and the largest batch are timed so often; a step that takes long, once.
+NUM_TIMED: Final = 2
 LONG_SECONDS: Final = 0.2
 
 
@@ -147,7 +146,7 @@ def _measured(
     is_split: bool,
 ) -> Growth:
     model = subject.model
-    with shadowed(model, subject.optimizer if is_training else None) as shadow:
+    with shadowed(model, subject.optimizer if is_training else None, is_terse=True) as shadow:
         probe = _Probe(subject, batches, sizes, shadow, is_split=is_split)
         lengths = probe.choose_lengths()
         return Growth(
@@ -251,9 +250,8 @@ class _Probe:
         seconds: dict[int, float] = {}
         for batch in self._sizes:
             call = self._call(batch, length)
-            seconds[batch] = _timed(call)
-            if seconds[batch] < LONG_SECONDS:
-                seconds[batch] = min([seconds[batch], *(_timed(call) for _ in range(num_timed - 1))])
+            if batch in (self._sizes[0], self._sizes[-1]):
+                seconds[batch] = _timed(call, num_timed)
             found[batch] = [self._record(call)]
             if batch == self._sizes[-1]:
                 repeats = num_recordings or self._recordings(len(found[batch][0].buffers))
@@ -261,8 +259,7 @@ class _Probe:
         *smaller, base = self._sizes
         others = {batch: found[batch][0] for batch in smaller}
         recordings = record_all(found[base], base, others)
-        law = _time_law(seconds)
-        return Span(length=length, recordings=recordings, seconds=law)
+        return Span(length=length, recordings=recordings, seconds=_time_law(seconds))
 
     def _record_more(self, call: Callable[[], Any], most: int) -> list[Timeline]:
         """Records a step again, so many times at most, as long as it does not take long."""
@@ -322,18 +319,21 @@ def make_step(subject: Subject, shadow: Any, micro_batch: Any) -> Callable[[Any]
 
 def _time_law(seconds: Mapping[int, float]) -> Law:
     """Seconds by examples: never less for more, and no less than nothing for none."""
-    slopes = [
-        (seconds[more] - seconds[less]) / (more - less) for less, more in combinations(sorted(seconds), 2)
-    ]
-    most = max(seconds)
-    slope = min(max(0.0, median(slopes)), seconds[most] / most)
-    return Law(fixed=seconds[most] - slope * most, linear=slope)
+    few, many = min(seconds), max(seconds)
+    slope = min(max(0.0, (seconds[many] - seconds[few]) / (many - few)), seconds[many] / many)
+    return Law(fixed=seconds[many] - slope * many, linear=slope)
 
 
-def _timed(call: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    tf.nest.map_structure(lambda leaf: leaf.numpy(), call())
-    return time.perf_counter() - start
+def _timed(call: Callable[[], Any], num_timed: int) -> float:
+    """The least seconds of some calls; of one, if it takes long."""
+    least = math.inf
+    for _ in range(num_timed):
+        start = time.perf_counter()
+        tf.nest.map_structure(lambda leaf: leaf.numpy(), call())
+        least = min(least, time.perf_counter() - start)
+        if least > LONG_SECONDS:
+            break
+    return least
 
 
 def _sizes(variables: Sequence[Any]) -> tuple[int, ...]:

@@ -54,6 +54,7 @@ class Evidence:
         host_readings: Host memory over time.
         neighbours: Other processes with much of the same memory.
         plan: The plan that memfit trained by last, or `None`.
+        is_cell: Whether it is a cell of a notebook, which can be run again, rather than a script.
     """
 
     measurement: Measurement
@@ -65,6 +66,7 @@ class Evidence:
     host_readings: tuple[HostReading, ...] = ()
     neighbours: tuple[Neighbour, ...] = ()
     plan: Plan | None = None
+    is_cell: bool = False
 
 
 def needs_autopsy(measurement: Measurement) -> bool:
@@ -86,6 +88,7 @@ def perform(evidence: Evidence) -> Autopsy:
     in_use = _in_use(evidence)
     situation = Situation(
         script=measurement.target,
+        is_cell=evidence.is_cell,
         is_host=is_host,
         is_observed=evidence.is_observed,
         is_gpu=bool(request and request.device and request.device.startswith("GPU")),

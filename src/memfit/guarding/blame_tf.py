@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from memfit.estimating.internals_tf import buffer_size
 from memfit.guarding import sources, wording
-from memfit.guarding.census_tf import Census, Load, grown, live_datasets, weigh
+from memfit.guarding.census_tf import FEW, Census, Load, grown, live_datasets, weigh
 from memfit.guarding.deadline import Deadline
 from memfit.guarding.naming import Named, is_user_file, name_of, running_frames
 from memfit.guarding.traces import Origin
@@ -79,6 +79,13 @@ class Evidence:
         """
         return self.num_readings >= 2 * self.noticed.setdefault(id(holder), self.num_readings)
 
+    def is_waited_for(self, holder: Any) -> bool:
+        """Whether it is too early to say anything of a container that holds what came in between.
+
+        One that has no name may get one at the next look, when there is more time for it.
+        """
+        return id(holder) in self.noticed if id(holder) in self.names else not self.is_proven(holder)
+
     def note_shapes(self, function: Any, arguments: Any) -> None:
         """What shapes a call had."""
         del function
@@ -116,16 +123,26 @@ def blame_heap(
     growths: list[Growth],
     known: list[Leak],
     evidence: Evidence,
-    deadline: Deadline,
+    seconds: float | None,
 ) -> list[Leak]:
-    """What makes memory grow, by what came between two counts of the heap, beside what is known already."""
+    """What makes memory grow, by what came between two counts of the heap, beside what is known already.
+
+    Args:
+        first: The heap before.
+        second: The heap now.
+        growths: How the meters' readings go on.
+        known: What was found before.
+        evidence: What was noted at steps.
+        seconds: How long to look for containers, and again for their names: on a busy machine the one must
+            not use up the time of the other. `None` for no end.
+    """
     num_steps = max(1.0, second.step - first.step)
     growing = [each for each in growths if each.is_growing and each.room is not None]
     slope = max(each.slope for each in growing)
-    holders = grown(first, second, LEAST_SHARE * num_steps * slope, deadline)[:NUM_SUSPECTS]
-    leaks = list(_kept(holders, growing, num_steps, evidence, deadline))
+    holders = grown(first, second, LEAST_SHARE * num_steps * slope, Deadline(seconds))[:NUM_SUSPECTS]
+    leaks = list(_kept(holders, growing, num_steps, evidence, Deadline(seconds)))
     large = [holder for holder, change in holders if change.num_bytes >= MOST_SHARE * num_steps * slope]
-    is_waited_for = any(_is_bounded(each, growing) or id(each) in evidence.noticed for each in large)
+    is_waited_for = any(_is_bounded(each, growing) or evidence.is_waited_for(each) for each in large)
     if is_waited_for or _is_explained([*known, *leaks], growing):
         return leaks
     if not evidence.is_running:
@@ -298,6 +315,15 @@ def _shapes(growth: Growth, evidence: Evidence) -> Iterator[Leak]:
 
 
 def _objects(first: Census, second: Census, growth: Growth, num_steps: float, unit: str) -> Iterator[Leak]:
+    """Objects of one type that explain the growth: tensors and arrays by what is in them."""
+    is_whole = first.is_whole and second.is_whole  # Else a count of arrays is of those it came to.
+    loads = {"EagerTensor": (first.tensors, second.tensors)}
+    loads |= {"ndarray": (first.arrays, second.arrays)} if is_whole else {}
+    for name, (before, after) in loads.items():
+        is_enough = after.num_bytes - before.num_bytes >= MOST_SHARE * growth.slope * num_steps
+        if is_enough and after.num - before.num >= FEW:
+            yield wording.objects(name, after.num, (after.num - before.num) / num_steps, unit)
+            return
     change = second.types - first.types
     for kind, num in change.most_common(3):
         num_bytes = num * max(kind.__basicsize__, 64)

@@ -254,8 +254,7 @@ class Engine:
         evidence.steps_per_epoch = self._steps_per_epoch
         evidence.grown_bytes = self._meters.grown_bytes()
         known = list(self._leaks.values())
-        deadline = Deadline(MOST_WALK_SECONDS)
-        self._accept(blame_heap(self._first[0], second, self._growths, known, evidence, deadline))
+        self._accept(blame_heap(self._first[0], second, self._growths, known, evidence, MOST_WALK_SECONDS))
         self._walk_seconds += time.thread_time() - start
         self._blamed_at = self._num_readings
 

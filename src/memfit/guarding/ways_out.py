@@ -24,6 +24,7 @@ class Situation:
 
     Attributes:
         script: Its words: path and arguments.
+        is_cell: Whether it is a cell of a notebook, where one types Python.
         is_host: Whether the host's memory ran out.
         is_observed: Whether memfit only watched.
         is_gpu: Whether the device is a GPU.
@@ -42,6 +43,7 @@ class Situation:
     """
 
     script: str
+    is_cell: bool = False
     is_host: bool = False
     is_observed: bool = False
     is_gpu: bool = False
@@ -84,7 +86,7 @@ def _device_ways(situation: Situation) -> Iterator[WayOut]:
     if situation.has_batch_norm:
         yield WayOut(
             what="split batches although BatchNormalization then sees smaller ones (changes the mathematics)",
-            command=_command(situation, "--allow split_batch_norm"),
+            command=_command(situation, allow="split_batch_norm"),
         )
     if not situation.has_fit:
         yield WayOut(
@@ -95,10 +97,10 @@ def _device_ways(situation: Situation) -> Iterator[WayOut]:
     if situation.cause is not Cause.VALIDATION:
         yield from _smaller_batch(situation)
     yield from _more_memory(situation)
-    if not situation.is_observed and situation.has_fit:
+    if not situation.is_observed and situation.has_fit and not situation.is_cell:
         yield WayOut(
             what="start it again under a tighter plan when memory runs out",
-            command=_command(situation, "--restarts 2"),
+            command=_command(situation, num_restarts=2),
         )
 
 
@@ -106,9 +108,10 @@ def _planned(situation: Situation) -> WayOut:
     split = None
     if situation.forecast is not None and not situation.has_batch_norm:
         split = _fitting(situation.forecast.split, situation)
+    what = "training" if situation.is_cell else "script"
     how = "" if split is None else f", such as in micro-batches of {split.num_examples}"
     return WayOut(
-        what=f"the same script as memfit trains it: planned, split, by time segments, recovering{how}",
+        what=f"the same {what} as memfit trains it: planned, split, by time segments, recovering{how}",
         command=_command(situation),
         predicted_bytes=None if split is None else split.peak_bytes,
         source=None if split is None else Source.MEASURED,
@@ -130,7 +133,7 @@ def _by_plan(situation: Situation) -> Iterator[WayOut]:
         if fallback.predicted_bytes is not None:
             yield WayOut(
                 what=fallback.in_words(),
-                command=_command(situation, f"--budget {_size(fallback.predicted_bytes)}"),
+                command=_command(situation, budget_bytes=fallback.predicted_bytes),
                 predicted_bytes=fallback.predicted_bytes,
                 source=Source.MEASURED,
             )
@@ -174,7 +177,7 @@ def _more_memory(situation: Situation) -> Iterator[WayOut]:
     if situation.forecast is not None:
         yield WayOut(
             what="more memory: what this batch is expected to need at most",
-            command=f"memfit run --budget {_size(situation.forecast.high_bytes)} {situation.script}",
+            command=_with_more(situation, situation.forecast.high_bytes),
             predicted_bytes=situation.forecast.high_bytes,
             source=Source.MEASURED,
         )
@@ -184,7 +187,7 @@ def _more_memory(situation: Situation) -> Iterator[WayOut]:
         return
     yield WayOut(
         what="more memory: at least what was in use and what was asked for beside it",
-        command=f"memfit run --budget {_size(needed)} {situation.script}",
+        command=_with_more(situation, needed),
         predicted_bytes=needed,
         source=Source.DERIVED,
     )
@@ -227,21 +230,39 @@ def _host_ways(situation: Situation) -> Iterator[WayOut]:
         tighter = max(MIB, situation.in_use_bytes * 4 // 5)
         yield WayOut(
             what="train in less: on the CPU, tensors are in host memory, too",
-            command=f"memfit run --budget {_size(tighter)} {situation.script}",
+            command=_command(situation, budget_bytes=tighter),
             predicted_bytes=tighter,
             source=Source.DERIVED,
         )
-    yield WayOut(
-        what="start it again under a tighter plan when it is killed",
-        command=f"memfit run --restarts 2 {situation.script}",
+    if not situation.is_cell:
+        yield WayOut(
+            what="start it again under a tighter plan when it is killed",
+            command=f"memfit run --restarts 2 {situation.script}",
+        )
+
+
+def _command(
+    situation: Situation, *, budget_bytes: int | None = None, allow: str = "", num_restarts: int = 0
+) -> str:
+    """What to type: the script again, or, in a cell, the training."""
+    limit = situation.limit_bytes if budget_bytes is None else budget_bytes
+    if situation.is_cell:
+        budget = "" if limit is None else f', budget="{_size(limit)}"'
+        allowed = f', allow="{allow}"' if allow else ""
+        return f"memfit.fit(model, x, y{budget}{allowed})"
+    options = (
+        "" if limit is None else f"--budget {_size(limit)}",
+        f"--allow {allow}" if allow else "",
+        f"--restarts {num_restarts}" if num_restarts else "",
     )
+    return " ".join(filter(None, ("memfit run", *options, situation.script)))
 
 
-def _command(situation: Situation, option: str = "") -> str:
-    budget = ""
-    if situation.limit_bytes is not None and "--budget" not in option:
-        budget = f"--budget {_size(situation.limit_bytes)}"
-    return " ".join(filter(None, ("memfit run", budget, option, situation.script)))
+def _with_more(situation: Situation, num_bytes: int) -> str:
+    """The same with a higher limit, which is set when a process begins."""
+    if situation.is_cell:
+        return f"--budget {_size(num_bytes)} behind `memfit run` in kernel.json, and a new kernel"
+    return f"memfit run --budget {_size(num_bytes)} {situation.script}"
 
 
 def _size(num_bytes: int) -> str:

@@ -15,7 +15,6 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -25,8 +24,8 @@ from types import TracebackType
 from typing import Any, Final
 
 from memfit.budgeting import allocator
-from memfit.errors import OutOfMemoryError
-from memfit.measuring import importing, oom
+from memfit.measuring import importing
+from memfit.measuring.failure import report_failure
 from memfit.measuring.job import (
     FAULT_NAME,
     LATEST_NAME,
@@ -37,7 +36,6 @@ from memfit.measuring.job import (
     write_latest,
     write_report,
 )
-from memfit.measuring.places import first_user_place
 from memfit.measuring.reading import assemble
 from memfit.measuring.script import Script, run_script
 from memfit.records import DeviceReading, Reading
@@ -69,7 +67,7 @@ def main(folder_name: str) -> None:
     except BaseException as error:
         if os.getpid() == own_process:
             told = job.companion.end(error) if job.companion is not None else None
-            write_report(folder, replace(_failed(error, _last_reading(sampler)), told=told))
+            write_report(folder, replace(report_failure(error, _last_reading(sampler)), told=told))
         raise
     if os.getpid() == own_process:  # The script may have forked, and this be the other one.
         told = job.companion.end(None) if job.companion is not None else None
@@ -184,23 +182,6 @@ def _succeeded(value: Any, reading: Reading) -> Report:
     except (TypeError, ValueError) as fault:
         return Report(reading=reading, value_error=str(fault))
     return Report(reading=reading, value=value)
-
-
-def _failed(error: BaseException, reading: Reading) -> Report:
-    is_device_oom = oom.is_device_oom(error) or isinstance(error, OutOfMemoryError)
-    return Report(
-        reading=reading,
-        error=traceback.format_exception_only(error)[-1].strip(),
-        is_device_oom=is_device_oom,
-        is_host_oom=oom.is_host_oom(error),
-        place=_place(error.__traceback__),
-        request=oom.read_error(error) if is_device_oom else None,
-    )
-
-
-def _place(trace: TracebackType | None) -> str | None:
-    frames = traceback.extract_tb(trace)
-    return first_user_place((frame.filename, frame.lineno or 0) for frame in reversed(frames))
 
 
 def _user_traceback(trace: TracebackType | None) -> TracebackType | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import linecache
 import re
 import sys
+from collections.abc import Callable
 from typing import Any, Final
 
 from memfit.measuring import importing
@@ -23,6 +24,25 @@ HISTORY: Final = "Out"
 def shell() -> Any:
     """The running IPython, or `None`."""
     return sys.modules["IPython"].get_ipython() if importing.is_loaded("IPython") else None
+
+
+def around_cells(*, before: Callable[[], None], after: Callable[[BaseException], None]) -> None:
+    """Calls `before` when a cell begins, and `after` when an error has ended it and was shown.
+
+    Nothing happens without IPython. What it calls must not raise: IPython would show that in the cell.
+    """
+    running = shell()
+    if running is None:
+        return
+
+    def ended(result: Any) -> None:
+        if (
+            result is not None and result.error_in_exec is not None
+        ):  # A cell that was cancelled has no result.
+            after(result.error_in_exec)
+
+    running.events.register("pre_run_cell", lambda _: before())
+    running.events.register("post_run_cell", ended)
 
 
 def cell_name(file: str) -> str | None:

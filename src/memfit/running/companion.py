@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 from memfit.budgeting import allocator
 from memfit.errors import MemfitError
 from memfit.guarding.story import INVENTORY_NAME, StoryFile
-from memfit.measuring import importing, oom
+from memfit.measuring import importing, notebook, oom
 from memfit.running.settings import Settings
 
 if TYPE_CHECKING:
+    from memfit.running.cells import Cells
     from memfit.running.routing_tf import Routing
 
 NEEDED: Final = frozenset({"tensorflow", "keras"})
@@ -39,6 +40,7 @@ class Companion:
     variables: dict[str, str] = field(default_factory=dict)
     _folder: Path | None = None
     _routing: Routing | None = None
+    _cells: Cells | None = None
     _notes: list[str] = field(default_factory=list)
 
     def begin(self, folder: Path) -> None:
@@ -48,6 +50,8 @@ class Companion:
 
     def loaded(self, name: str) -> None:
         """Begins when the last of what is needed was loaded."""
+        if self._cells is None and notebook.shell() is not None:
+            self._follow_cells()
         if self._routing is None and all(importing.is_loaded(other) for other in NEEDED - {name}):
             self._install()
 
@@ -56,6 +60,8 @@ class Companion:
         # Said by the parent: a kernel's standard error leads to a notebook, which is gone by now.
         unsaid = [*self._notes, *self._unwatched()]
         told: dict[str, Any] = {"unsaid": unsaid, "notes": [*unsaid], "runs": [], "inventory": None}
+        if self._cells is not None:
+            told["notes"] += self._cells.told
         if self._routing is not None:
             watched = self._routing.end_watch()
             told["watched"] = None if watched is None else watched.to_dict()
@@ -79,6 +85,13 @@ class Companion:
         else:
             self._routing = routing
 
+    def _follow_cells(self) -> None:
+        from memfit.running.cells import Cells
+
+        assert self._folder is not None
+        self._cells = Cells(settings=self.settings, folder=self._folder, trained=lambda: self._routing)
+        self._cells.follow()
+
     def _unwatched(self) -> Iterator[str]:
         """What of this script memfit could not see."""
         changed = [name for name, value in self.variables.items() if os.environ.get(name, "") != value]
@@ -89,8 +102,8 @@ class Companion:
             )
         if "ipykernel" in sys.modules:
             yield (
-                "This was a Jupyter kernel: an error in a cell does not end it, so there is no autopsy of "
-                "one. In a cell, use memfit.fit and memfit.read_memory."
+                "This was a Jupyter kernel: an error in a cell does not end it. The autopsy of a cell that "
+                "ran out of memory is shown below the cell."
             )
         if importing.is_loaded("tensorflow") and not sys.modules["tensorflow"].executing_eagerly():
             yield "Eager mode is off, so devices have no meter; the limit held, and the host was measured."

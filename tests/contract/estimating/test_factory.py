@@ -85,7 +85,7 @@ def test_refusals(script: Path, place: str, words: str) -> None:
 
 def test_the_command(script: Path) -> None:
     words = ("estimate", f"{script}:make_model", "--batch-size", "64", "--length", "30", "--json")
-    command = (sys.executable, "-m", "memfit", *words, "--budget", "1MiB")
+    command = (sys.executable, "-m", "memfit", *words, "--budget", "300KiB")
     answer = subprocess.run(command, capture_output=True, text=True, check=False, cwd=script.parent)
     found = json.loads(answer.stdout)
     assert answer.returncode == 3, answer.stderr

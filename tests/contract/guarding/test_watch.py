@@ -12,6 +12,9 @@ import tensorflow as tf
 import memfit
 from memfit.errors import SetupError, UsageError
 from memfit.guarding import internals_tf
+from memfit.guarding.blame_tf import Evidence, blame_heap
+from memfit.guarding.census_tf import take_census
+from memfit.records import Growth
 
 X = np.random.default_rng(0).normal(size=(64, 4)).astype("float32")
 
@@ -49,7 +52,9 @@ def test_training_is_the_same_and_the_classes_are_put_back() -> None:
 
 def test_it_is_a_callback() -> None:
     before = listened()
-    watcher = memfit.watch(every=2)
+    watcher = memfit.watch(
+        every=2, seconds=600.0
+    )  # A slow first batch is no second of a program without steps.
     make_model().fit(X, X[:, :1], batch_size=8, epochs=3, verbose=0, callbacks=[watcher])
     assert listened() == before
     # One of every two steps, and one at the end.
@@ -99,6 +104,49 @@ def test_watching_itself_keeps_nothing() -> None:
         gc.collect()
         after = len([each for each in gc.get_objects() if isinstance(each, internals_tf.FuncGraph)])
     assert after == before
+
+
+class Reader:
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def read(self, num: int) -> None:
+        for _ in range(num):
+            self.seen.append(np.ones(2**16, "float32"))
+
+
+def test_a_container_without_a_name_is_not_taken_for_native_growth() -> None:
+    """On a busy machine there may be no time left for its name: it is said when it is found, or as it is."""
+    reader = Reader()
+    reader.read(20)
+    first = take_census(0)
+    reader.read(14)
+    second = take_census(14, earlier=first)
+    slope = 2.0**18
+    host = Growth(
+        series="host",
+        slope=slope,
+        low=slope,
+        high=slope,
+        confidence=1.0,
+        is_growing=True,
+        num_readings=40,
+        last=2**30,
+        room=2**34,
+    )
+
+    def blamed(evidence: Evidence, seconds: float | None) -> list[tuple[str, str]]:
+        return [(leak.kind, leak.name) for leak in blame_heap(first, second, [host], [], evidence, seconds)]
+
+    evidence = Evidence(num_readings=40)
+    assert blamed(evidence, 0.0) == []
+    evidence.num_readings = 60
+    assert blamed(evidence, 0.0) == []
+    assert blamed(evidence, None) == [("kept", "Reader.seen")]
+    evidence = Evidence(num_readings=40)
+    assert blamed(evidence, 0.0) == []
+    evidence.num_readings = 80
+    assert blamed(evidence, 0.0) == [("objects", "ndarray")]
 
 
 def test_arguments_are_checked() -> None:

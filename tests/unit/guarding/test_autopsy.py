@@ -146,6 +146,22 @@ def test_a_step_that_was_measured_again_gives_its_numbers() -> None:
     assert {way.source for way in autopsy.ways_out} == {Source.MEASURED}
 
 
+@pytest.mark.parametrize("is_observed", [False, True])
+@pytest.mark.parametrize("measurement", [OOM, KILLED], ids=["device", "host"])
+def test_the_ways_out_of_a_cell_are_typed_in_a_cell(measurement: Measurement, *, is_observed: bool) -> None:
+    inventory = replace(INVENTORY, has_batch_norm=True)
+    story = [_moment(0, "training", 3)]
+    evidence = Evidence(
+        measurement=measurement, inventory=inventory, moments=story, is_observed=is_observed, is_cell=True
+    )
+    ways = [way.command for way in perform(evidence).ways_out]
+    assert ways
+    assert not any("train.py" in way or way.startswith("memfit run") for way in ways)
+    if measurement is OOM:
+        assert 'memfit.fit(model, x, y, budget="100MiB", allow="split_batch_norm")' in ways
+        assert ('memfit.fit(model, x, y, budget="100MiB")' in ways) is is_observed
+
+
 def test_one_that_was_survived_is_short() -> None:
     survived = Measurement(
         target="t.py", outcome=Outcome.OK, reason="", seconds=1.0, exit_code=0, num_failed_requests=1
