@@ -24,6 +24,8 @@ SPREAD_OF_FEW: Final = 0.18
 # An update that must leave the old value of a variable alone puts the new one wherever there is room, and
 # large variables leave large holes: so many more of the largest must find a place. The spread has some.
 NUM_SPARE: Final = 2
+# Where replayed steps need more room than that because of holes, others may need so much more than they do.
+SPREAD_OF_HOLES: Final = 0.10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +154,9 @@ class Growth:
         highest = max(peak.num_bytes for peak in peaks)
         largest = max(self.weights, default=0) if self.slots else 0
         above = max(SPREAD_ABOVE * highest, NUM_SPARE * largest) + highest * SPREAD_OF_FEW / len(peaks)
-        return room_for(span.recordings, examples, resting, int(highest + above)) / highest
+        least = int(highest + above)
+        room = room_for(span.recordings, examples, resting, least)
+        return (room + (SPREAD_OF_HOLES * (room - highest) if room > least else 0)) / highest
 
     def _peaks(self, span: Span, examples: int, resting: Sequence[int]) -> list[Peak]:
         return [replay(recording, examples, resting) for recording in span.recordings]

@@ -17,9 +17,8 @@ from memfit.budgeting.allocator import FIRST_REGION_BYTES
 from memfit.estimating.chunks import Chunks, rounded
 from memfit.estimating.growth import Recording, moments
 
-# What a step leaves behind is where the next one meets it. So many in a row are enough; of fewer recordings,
-# each is replayed twice.
-ENOUGH_STEPS: Final = 10
+# Each recording is replayed so many times: what a step leaves behind is where the next one meets it.
+NUM_ROUNDS: Final = 2
 # The allocator's first region, which a limit leaves beside it. Half of it is taken for TensorFlow's own.
 SMALL_BYTES: Final = FIRST_REGION_BYTES // 2
 # The room is found to within this share.
@@ -115,9 +114,8 @@ class _Step:
 
 def _fit(steps: Sequence[_Step], resting: Sequence[int], room_bytes: int) -> bool:
     memory = _Memory(room_bytes)
-    num_rounds = 1 if len(steps) >= ENOUGH_STEPS else 2
     return all(memory.rest(rounded(size)) for size in resting) and all(
-        memory.run(step) for _ in range(num_rounds) for step in steps
+        memory.run(step) for _ in range(NUM_ROUNDS) for step in steps
     )
 
 
