@@ -104,7 +104,7 @@ def _size(seen: Seen, size: int, room_bytes: int, *, own: float, shared: float) 
     most = ran if ran >= ENOUGH * failed else failed - 1
     one_bytes = usual(_of_one(seen, size))
     fitting = math.floor(_within(room_bytes, own) / one_bytes)
-    return int(min(round(_within(room_bytes, shared) / one_bytes), fitting, most))
+    return max(0, int(min(round(_within(room_bytes, shared) / one_bytes), fitting, most)))
 
 
 def _within(room_bytes: int, swing: float) -> float:

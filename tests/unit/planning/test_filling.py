@@ -40,6 +40,7 @@ def test_every_length_fills_the_room_and_none_goes_over(name: str, room_bytes: i
 def test_what_does_not_fit_alone_is_said_by_a_zero() -> None:
     assert fill(lambda size, length: 1_000.0 * size * length, (10, 1_000), 500_000) == (50, 0)
     assert fill(lambda size, length: math.inf, (10,), 500_000) == (0,)
+    assert fill(lambda *_: 1_000.0, (10, 20), -500) == (0, 0)  # What rests is more than the budget.
 
 
 @pytest.mark.parametrize("seed", range(10))
