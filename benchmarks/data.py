@@ -8,8 +8,9 @@ padded to their longest. Both sides are counted in the batches themselves, not c
 sequences, 16 lengths. Epoch: a pass over the batches of 20,000 sequences, against the same sequences padded
 to the longest and cut into batches by `from_tensor_slices(...).shuffle(...).batch(...)`. Peaks: a training
 step of an LSTM(128) on every shape of an epoch, under one number of steps a batch and by `budget=`; counted
-are full batches, since one that holds what is left over of a length can only be smaller. Text: see
-`data_text`. Stream: see `data_stream`.
+are full batches, since one that holds what is left over of a length can only be smaller, each by the median
+of the steps of its shape. Beside it stands what single steps do, and how far steps on one and the same batch
+lie apart, which no size can change. Text: see `data_text`. Stream: see `data_stream`.
 """
 
 from __future__ import annotations
@@ -147,6 +148,7 @@ class Shape:
         is_full: Whether no more such sequences may be in a batch; if not, it holds what was left over.
         num: How many there are in an epoch.
         peak_bytes: The median over some training steps, above what is always there.
+        step_bytes: What each of those steps took.
     """
 
     size: int
@@ -154,10 +156,11 @@ class Shape:
     is_full: bool
     num: int
     peak_bytes: int
+    step_bytes: list[int]
 
 
-def measure_peaks(has_segments: bool, is_budgeted: bool) -> list[dict[str, Any]]:
-    """The shapes of an epoch, and the peaks of training steps on them, in this (fresh) process."""
+def measure_peaks(has_segments: bool, is_budgeted: bool) -> tuple[float, list[dict[str, Any]]]:
+    """Seconds to make the batches, and the peaks of training steps by shape, in this (fresh) process."""
     import keras
     import numpy as np
 
@@ -177,9 +180,11 @@ def measure_peaks(has_segments: bool, is_budgeted: bool) -> list[dict[str, Any]]
     sizes: dict[str, Any] = {"batch_size": BATCH_SIZE}
     if is_budgeted:
         sizes = {"budget": BUDGETS[has_segments], "model": model}
+    start = time.perf_counter()
     batches = memfit.batch_by_length(
         (sequences, np.zeros(len(lengths), np.float32)), **sizes, buckets=NUM_BUCKETS, tell=None
     )
+    seconds = time.perf_counter() - start
     examples = {tuple(x.shape): (x, y) for x, y in batches}
     counts = Counter(tuple(x.shape) for x, _ in batches)
     peaks: dict[Any, list[int]] = {shape: [] for shape in examples}
@@ -202,10 +207,11 @@ def measure_peaks(has_segments: bool, is_budgeted: bool) -> list[dict[str, Any]]
             num=counts[size, length],
             # The first time, TensorFlow traces and builds.
             peak_bytes=sorted(each[1:])[(NUM_REPEATS - 1) // 2],
+            step_bytes=each[1:],
         )
         for (size, length), each in peaks.items()
     ]
-    return [asdict(shape) for shape in found]
+    return seconds, [asdict(shape) for shape in found]
 
 
 def is_full(shape: tuple[int, int], counts: Mapping[tuple[int, int], int]) -> bool:
@@ -228,7 +234,8 @@ def show_peaks() -> None:
         way = "bytes" if is_budgeted else "steps"
         name = f"{'time segments' if has_segments else 'plain Keras'}, by {way}"
         found = memfit.measure(measure_peaks, has_segments, is_budgeted, timeout_seconds=900)
-        shapes = [Shape(**each) for each in found.value]
+        seconds, rows = found.value
+        shapes = [Shape(**each) for each in rows]
         usual = sorted(each.peak_bytes for each in shapes if each.is_full for _ in range(each.num))
         middle = usual[len(usual) // 2]
         for each in sorted(shapes, key=lambda each: (each.length, -each.size)):
@@ -243,9 +250,22 @@ def show_peaks() -> None:
         print(
             f"{name:23} {inside} of {len(usual)} full batches within 10% of {middle:,} bytes, from "
             f"{usual[0] / middle:.2f} to {usual[-1] / middle:.2f}; {sum(each.num for each in rest)} batches "
-            f"of what was left over, at most {most:.2f}",
-            flush=True,
+            f"of what was left over, at most {most:.2f}; made in {seconds:.1f} s",
         )
+        half = (usual[-1] - usual[0]) / (usual[-1] + usual[0])
+        print(f"{name:23} lowest and highest: {half:.1%} to either side of what is halfway between them")
+        full = [each for each in shapes if each.is_full]
+        own = [each.peak_bytes for each in full]
+        print(f"{name:23} single steps: {spread(full, [middle] * len(full))} of the middle one")
+        print(f"{name:23} same batch:   {spread(full, own)} of its median", flush=True)
+
+
+def spread(shapes: Sequence[Shape], middles: Sequence[int]) -> str:
+    """The share of an epoch's steps that are within 10 % of a middle, and the least and most."""
+    pairs = zip(shapes, middles, strict=True)
+    steps = [(step / middle, each.num) for each, middle in pairs for step in each.step_bytes]
+    inside = sum(num for ratio, num in steps if 0.9 <= ratio <= 1.1) / sum(num for _, num in steps)
+    return f"{inside:.1%} within 10%, from {min(steps)[0]:.2f} to {max(steps)[0]:.2f}"
 
 
 def show_text() -> None:

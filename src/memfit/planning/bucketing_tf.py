@@ -43,7 +43,7 @@ def batch_sizes(model: Any, budget: str | int, example: Any, boundaries: Sequenc
     budget_bytes = find_budget(budget).device_bytes
     with metering(subject, batches) as meter:
         room_bytes = int((budget_bytes - OWN_BYTES) / (1 + NOISE)) - meter.resting_bytes
-        sizes = fill(meter.peaks, boundaries, room_bytes)
+        sizes = fill(meter.step_bytes, boundaries, room_bytes)
         if not all(sizes):
             length = max(each for each, size in zip(boundaries, sizes, strict=True) if not size)
             need_bytes = (meter.peak_bytes(1, length) + meter.resting_bytes) * (1 + NOISE) + OWN_BYTES

@@ -39,29 +39,32 @@ class Meter:
         self.resting_bytes = resting_bytes
         self.seconds = 0.0
         self._made: tuple[tuple[int, int], Any] | None = None
+        self._warm: set[tuple[int, int]] = set()
 
     def peak_bytes(self, size: int, length: int) -> float:
         """The most that some steps take above what rests on the device, their batch included."""
-        return max(self.peaks(size, length))
+        return max(self.step_bytes(size, length) for _ in range(NUM_STEPS))
 
-    def peaks(self, size: int, length: int) -> list[float]:
-        """What each of some steps takes; infinite if they fail. If asked again, other steps are run."""
+    def step_bytes(self, size: int, length: int) -> float:
+        """What a step takes; infinite if it fails. If asked again, another step is run."""
         try:
             batch = self._batch(size, length)
-            found = [self._one(batch) for _ in range(NUM_STEPS)]
+            return self._one(batch) + num_bytes(tf.nest.flatten(batch))
         except Exception as error:
             if not is_device_oom(error):
                 raise
-            return [math.inf]
-        return [peak + num_bytes(tf.nest.flatten(batch)) for peak in found]
+            return math.inf
 
     def _batch(self, size: int, length: int) -> tuple[Any, ...]:
-        """A batch that was run once: the first time, TensorFlow builds what it needs for its shape."""
-        if self._made is None or self._made[0] != (size, length):
+        """A batch of a shape that was run once: the first time, TensorFlow builds what it needs for it."""
+        shape = (size, length)
+        if self._made is None or self._made[0] != shape:
             self._made = None
             batch = self._batches.make(size, length)
-            self._function(*batch)
-            self._made = (size, length), batch
+            if shape not in self._warm:
+                self._function(*batch)
+                self._warm.add(shape)
+            self._made = shape, batch
         found: tuple[Any, ...] = self._made[1]
         return found
 
