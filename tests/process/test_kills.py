@@ -19,4 +19,6 @@ def test_a_run_killed_twenty_times_ends_as_one_that_was_not(tmp_path: Path) -> N
     assert found["is_same"] == {"variables": True, "history": True, "epochs": True}
     ends = Counter(found["ends"])
     assert ends.total() == NUM_KILLS
-    assert ends["training"] >= NUM_KILLS // 2, f"most kills must hit a step: {ends}"
+    # On a busy disk many hit the writing of a checkpoint, which is the harder half of the promise.
+    assert ends["training"] + ends["writing"] >= NUM_KILLS // 2, f"most kills must come after a step: {ends}"
+    assert ends["training"] >= NUM_KILLS // 5, f"some kills must hit a step: {ends}"
