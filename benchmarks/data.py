@@ -24,11 +24,11 @@ from typing import Any
 import memfit
 from benchmarks import data_stream, data_text
 from memfit.data.buckets import best_boundaries
-from memfit.units import format_bytes
 
 NUM_SEQUENCES, BATCH_SIZE, NUM_BUCKETS = 20_000, 64, 16
 LONGEST, NUM_REPEATS = 512, 10
-# About as many batches as by steps, for plain Keras and with time segments.
+# As many batches as of 64 sequences; and about as many by bytes, for plain Keras and with time segments.
+NUM_TOKENS = 4_940
 BUDGETS = {False: "52MiB", True: "20MiB"}
 MOST_SECONDS = 2.0
 # What is to be reached: steps of random batches over those of batches by length.
@@ -69,7 +69,7 @@ def show_padding() -> None:
             (sequences, np.arange(len(lengths))), batch_size=BATCH_SIZE, buckets=NUM_BUCKETS, tell=None
         )
         seen = []
-        for x, y in batches:
+        for x, y, _ in batches:
             shapes[tuple(x.shape)] += 1
             seen.append(y.numpy())
         assert np.array_equal(np.sort(np.concatenate(seen)), np.arange(len(lengths)))
@@ -177,7 +177,7 @@ def measure_peaks(has_segments: bool, is_budgeted: bool) -> tuple[float, list[di
     if has_segments:
         memfit.checkpoint_time(model)
     model.compile("adam", "mse")
-    sizes: dict[str, Any] = {"batch_size": BATCH_SIZE}
+    sizes: dict[str, Any] = {"tokens": NUM_TOKENS}
     if is_budgeted:
         sizes = {"budget": BUDGETS[has_segments], "model": model}
     start = time.perf_counter()
@@ -185,16 +185,16 @@ def measure_peaks(has_segments: bool, is_budgeted: bool) -> tuple[float, list[di
         (sequences, np.zeros(len(lengths), np.float32)), **sizes, buckets=NUM_BUCKETS, tell=None
     )
     seconds = time.perf_counter() - start
-    examples = {tuple(x.shape): (x, y) for x, y in batches}
-    counts = Counter(tuple(x.shape) for x, _ in batches)
+    examples = {tuple(batch[0].shape): batch for batch in batches}
+    counts = Counter(tuple(x.shape) for x, *_ in batches)
     peaks: dict[Any, list[int]] = {shape: [] for shape in examples}
     for turn in range(NUM_REPEATS):
         # As in an epoch, each comes after another one.
         for place in np.random.default_rng(turn).permutation(len(examples)):
-            shape, (x, y) = list(examples.items())[place]
+            shape, batch = list(examples.items())[place]
             before = memfit.read_memory().fullest_device()
             memfit.reset_peak()
-            model.train_on_batch(x, y)
+            model.train_on_batch(*batch)
             after = memfit.read_memory().fullest_device()
             assert before is not None
             assert after is not None
@@ -268,26 +268,12 @@ def spread(shapes: Sequence[Shape], middles: Sequence[int]) -> str:
     return f"{inside:.1%} within 10%, from {min(steps)[0]:.2f} to {max(steps)[0]:.2f}"
 
 
-def show_text() -> None:
-    """An LSTM classifier of real text: time of an epoch, peak, accuracy."""
-    for way, num_seeds in data_text.WAYS.items():
-        runs = []
-        for seed in range(num_seeds):
-            measured = memfit.measure(data_text.train, way, seed, timeout_seconds=1800)
-            assert measured.outcome is memfit.Outcome.OK, measured.reason
-            runs.append(measured.value)
-        seconds = sorted(run["seconds"] for run in runs)[num_seeds // 2]
-        peak = format_bytes(max(run["peak_bytes"] for run in runs))
-        accuracies = ", ".join(f"{run['accuracy']:.3f}" for run in runs)
-        print(f"{way:22} {seconds:6.2f} s an epoch, peak {peak:>9}, accuracies {accuracies}", flush=True)
-
-
 TABLES: dict[str, Callable[[], None]] = {
     "padding": show_padding,
     "search": show_search,
     "epoch": show_epoch,
     "peaks": show_peaks,
-    "text": show_text,
+    "text": data_text.show_text,
     "stream": data_stream.show_stream,
 }
 

@@ -1,15 +1,16 @@
 """`memfit.plan` against trying everything: the chosen plan is to fit, and to be as fast as any that does.
 
-    make bench TARGET=plan                       all cases (13 minutes on two cores)
+    make bench TARGET=plan                       all cases (about 20 minutes on two cores)
     make bench TARGET="plan lstm-half cnn"       some cases
 
 Each case is a model, a batch and a budget, in a fresh process. The plan is made; then all combinations of
 time segments, depth limits and micro-batches are run at the whole batch, one after the other. Those whose
 peak is within the budget and that seem faster than the plan are its rivals: they are run again in turn with
-it, and the least of their times count. A rival is feasible if it trains in a fresh process whose allocator is
-limited to the budget, without an incident; the best is the fastest feasible one, or the plan itself. The plan
-trains under that limit, too. What is timed runs alone; the trainings under a limit, of which only the bytes
-count, come last, as many at once as there are cores.
+it, and the least of their times count. A rival is feasible if it trains without an incident in fresh
+processes whose allocator is limited to the budget, in each of three: one and the same plan may go well once
+and run into holes the next time. The best is the fastest feasible one, or the plan itself, which trains as
+often under that limit. What is timed runs alone; the trainings under a limit, of which only the bytes count,
+come last, as many at once as there are cores.
 
 A model that fits as it is runs as it is, by rule, whatever else would be faster. Where that is the plan, its
 ratio to the best is printed like the others, and it is counted on its own.
@@ -33,7 +34,7 @@ import memfit
 from benchmarks.estimate_models import CASES as MODELS
 from memfit.units import format_bytes
 
-NUM_STEPS, NUM_DUELS = 3, 4
+NUM_STEPS, NUM_DUELS, NUM_TRAININGS = 3, 4, 3
 DUEL_SECONDS = 0.5  # In each turn of a duel so long, or three steps, or ten.
 # Rivals that are looked at again, and how much slower they may seem at first.
 MOST_RIVALS, MARGIN = 6, 1.05
@@ -195,6 +196,16 @@ def train_case(name: str, plan: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def train_often(name: str, plan: dict[str, Any], budget_bytes: int) -> dict[str, Any]:
+    """The first training under a limit that has an incident, or else the one with the highest peak."""
+    trained: list[dict[str, Any]] = []
+    for _ in range(NUM_TRAININGS):
+        trained.append(fresh(train_case, name, plan, limit=budget_bytes))
+        if _incidents(trained[-1]):
+            return trained[-1]
+    return max(trained, key=lambda each: int(each["peak_bytes"]))
+
+
 def fresh(function: Callable[..., Any], *arguments: Any, limit: int | None = None) -> Any:
     """What a function returns in a fresh process."""
     measured = memfit.measure(function, *arguments, device_limit=limit, timeout_seconds=1800)
@@ -226,7 +237,7 @@ def judge(name: str, found: dict[str, Any]) -> Result:
     if "error" in found:
         return Result(words=f"{name}: {budget}: {found['error'][:160]}")
     plan = memfit.Plan.from_dict(found["plan"])
-    trained = fresh(train_case, name, found["plan"], limit=found["budget_bytes"])
+    trained = train_often(name, found["plan"], found["budget_bytes"])
     best, best_seconds, failed = find_best(name, found)
     ratio = found["chosen_seconds"] / best_seconds
     halving_seconds = found["num_halvings"] * (WAIT_SECONDS + found["plain_seconds"])
@@ -249,7 +260,7 @@ def find_best(name: str, found: dict[str, Any]) -> tuple[str, float, list[str]]:
             break
         rival = replace(memfit.Plan.from_dict(values), budget_bytes=found["budget_bytes"])
         _tell(f"{name}: trying {rival.in_words()} under the limit")
-        if not _incidents(fresh(train_case, name, rival.to_dict(), limit=found["budget_bytes"])):
+        if not _incidents(train_often(name, rival.to_dict(), found["budget_bytes"])):
             return rival.in_words(), seconds, failed
         failed.append(rival.in_words())
     return "the plan", found["chosen_seconds"], failed

@@ -9,8 +9,10 @@ Cost: short blocks of steps of `model.fit` and of a loop of one's own, plain and
 process, and the median of their ratios: what a machine does beside it hits both of a pair, or few pairs.
 What is done once, at the beginning and at the end, is not in the blocks. Released: models built, trained one
 step and released in one process; the slope of device memory, of host memory and of what `malloc` has given
-out, after the first fifth, with its interval. Beside it what TensorFlow leaves in `malloc` alone, without
-memfit and without a model: for a function that is made ready again, and for a `tf.data` set that is read.
+out, after the first fifth, with its interval. Beside it the same without memfit and without a model: only the
+`tf.data` set that Keras makes of the arrays, made and read as often. "flat" is what does not grow by the test
+that `memfit.watch` makes. Where models grow, it says whether data sets alone do so no less: whether the
+intervals of the two slopes meet. The sets are read op by op, which leaves some more than `fit` does.
 """
 
 from __future__ import annotations
@@ -24,11 +26,10 @@ from typing import Any
 import memfit
 from benchmarks import heap
 from benchmarks.fit import fresh, make_data, make_model
-from memfit.guarding.slopes import trend
+from memfit.guarding.slopes import Trend, trend
 
 NUM_PAIRS, BLOCK_STEPS, EPOCH_STEPS, BATCH, LENGTH = 240, 50, 1000, 32, 20
-NUM_MODELS, NUM_MODELS_READ = 1000, 100
-NUM_ROUNDS = 400
+NUM_MODELS, NUM_READINGS = 1000, 100
 KIBIBYTE = 2**10
 
 
@@ -131,62 +132,62 @@ def measure_cost() -> dict[str, dict[str, float]]:
     return found
 
 
-def measure_release(num_models: int) -> dict[str, list[tuple[float, float]]]:
-    """Device and host bytes after every so many models."""
+Readings = dict[str, list[tuple[float, float]]]
+
+
+def measure_release(num_models: int) -> Readings:
+    """What is held after every so many models."""
     import keras
     import numpy as np
-    import tensorflow as tf
 
     x = np.ones((BATCH, 8), "float32")
-    found: dict[str, list[tuple[float, float]]] = {"device": [], "host": [], "malloc": []}
-    for number in range(num_models):
+
+    def train() -> None:
         layers = [keras.layers.Dense(64, "swish"), keras.layers.Dense(1)]  # Both swish and fit register.
         model = keras.Sequential([keras.Input((8,)), *layers])
         model.compile("adam", "mse")
         model.fit(x, x[:, :1], batch_size=BATCH, epochs=1, verbose=0)
-        del model, layers
+
+    def round_() -> None:
+        train()
         memfit.release()
-        if number % max(1, num_models // NUM_MODELS_READ) == 0:
+
+    return _read(round_, num_models)
+
+
+def measure_data(num_sets: int) -> Readings:
+    """What is held after every so many data sets as `model.fit` makes them, without a model."""
+    import numpy as np
+    from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+    from tensorflow.core.config import flags
+
+    from memfit.measuring import device_tf
+
+    x = np.ones((BATCH, 8), "float32")
+    flags.config().publish_function_graphs.reset(False)  # As `memfit.release` does: what is left beside it.
+
+    def round_() -> None:
+        for _ in ArrayDataAdapter(x, x[:, :1], batch_size=BATCH).get_tf_dataset():
+            pass
+        gc.collect()
+        gc.collect()
+        device_tf.forget_kernels()
+
+    return _read(round_, num_sets)
+
+
+def _read(round_: Callable[[], None], num_rounds: int) -> Readings:
+    import tensorflow as tf
+
+    found: Readings = {"device": [], "host": [], "malloc": []}
+    for number in range(num_rounds):
+        round_()
+        if number % max(1, num_rounds // NUM_READINGS) == 0:
             device = tf.config.experimental.get_memory_info("CPU:0")["current"]
             found["device"].append((number, device))
             found["host"].append((number, memfit.read_memory().host_bytes))
             found["malloc"].append((number, heap.held_bytes()))
     return found
-
-
-def measure_tensorflow() -> dict[str, float]:
-    """Bytes that TensorFlow leaves in `malloc` for each round of something small, by what that is."""
-    import tensorflow as tf
-    from tensorflow.python.eager import context
-
-    x = tf.ones([4])
-    double = tf.function(lambda values: values * 2)
-
-    def make_ready() -> None:
-        double(x)
-        context.context().clear_kernel_cache()
-
-    def read() -> None:
-        for _ in tf.data.Dataset.range(1):
-            pass
-
-    rounds = {
-        "a function called again": lambda: double(x),
-        "a function made ready again": make_ready,
-        "a tf.data set made and read": read,
-    }
-    return {name: _left_bytes(round_) for name, round_ in rounds.items()}
-
-
-def _left_bytes(round_: Callable[[], Any]) -> float:
-    for _ in range(NUM_ROUNDS // 5):
-        round_()
-    gc.collect()
-    before = heap.held_bytes()
-    for _ in range(NUM_ROUNDS):
-        round_()
-    gc.collect()
-    return (heap.held_bytes() - before) / NUM_ROUNDS
 
 
 def show_cost() -> None:
@@ -203,19 +204,27 @@ def show_cost() -> None:
 
 
 def show_release(num_models: int) -> None:
-    """Prints the slopes of memory over models that were released."""
-    for name, readings in fresh(measure_release, num_models).items():
-        found = trend([(step, value) for step, value in readings])
-        first, last = readings[len(readings) // 5][1], readings[-1][1]
-        print(
-            f"{num_models:,} models, {name}: {found.slope / KIBIBYTE:+.2f} KiB a model, interval "
-            f"{found.low / KIBIBYTE:+.2f} to {found.high / KIBIBYTE:+.2f}, "
-            f"in all {(last - first) / KIBIBYTE:+,.0f} KiB: "
-            f"{'GROWS' if found.is_growing else 'flat'}",
-            flush=True,
-        )
-    for name, left_bytes in fresh(measure_tensorflow).items():
-        print(f"TensorFlow alone, {name}: {left_bytes:+.0f} B in malloc each", flush=True)
+    """Prints the slopes of memory over models that were released, and over data sets alone."""
+    models = fresh(measure_release, num_models)
+    alone = fresh(measure_data, num_models)
+    for name in models:
+        found, beside = trend(models[name]), trend(alone[name])
+        print(f"{num_models:,} models, {name}: {_told(found, models[name])}: {_judged(found, beside)}")
+        print(f"{num_models:,} data sets alone, {name}: {_told(beside, alone[name])}", flush=True)
+
+
+def _told(found: Trend, readings: list[tuple[float, float]]) -> str:
+    slope, low, high = (f"{each / KIBIBYTE:+.2f}" for each in (found.slope, found.low, found.high))
+    growth = (readings[-1][1] - readings[len(readings) // 5][1]) / KIBIBYTE
+    return f"{slope} KiB each, interval {low} to {high}, in all {growth:+,.0f} KiB"
+
+
+def _judged(found: Trend, beside: Trend) -> str:
+    if not found.is_growing:
+        return "flat"
+    if found.low <= beside.high:
+        return "GROWS, no more than data sets alone"
+    return "GROWS"
 
 
 def main(names: Sequence[str] = ()) -> None:

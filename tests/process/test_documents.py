@@ -12,11 +12,12 @@ SNIPPETS = {path.name: re.findall(r"```python\n(.*?)```", path.read_text(), re.D
 
 # Each document in a folder of its own, and each snippet as a script of its own.
 RUN = """
-import os, pathlib, runpy, sys
+import gc, os, pathlib, runpy, sys
 for path in map(pathlib.Path, sys.argv[1:]):
     print("running", path, file=sys.stderr)
     os.chdir(path.parent)
     runpy.run_path(path.name, run_name="__main__")
+    gc.freeze()  # What earlier ones left need not be looked through each time that memfit collects garbage.
 """
 
 

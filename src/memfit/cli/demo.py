@@ -1,12 +1,15 @@
 """Trains an LSTM on long text in 256 MiB: plain Keras, which dies, and memfit, which does not.
 
 The text is Python's own manual, and each run is a process of its own under TensorFlow's real allocator, with
-a real limit.
+a real limit. They run side by side: most of the time, the one that dies only waits for memory.
 """
 
 from __future__ import annotations
 
 import argparse
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,7 +49,7 @@ def main(arguments: argparse.Namespace) -> int:
 
     from memfit.budgeting.budget import budget
     from memfit.measuring.trial import measure
-    from memfit.records import Estimate, Outcome, Plan
+    from memfit.records import Estimate, Outcome, Plan, Run
 
     if find_spec("tensorflow") is None:
         raise SetupError(
@@ -60,11 +63,12 @@ def main(arguments: argparse.Namespace) -> int:
         f"A 2 x LSTM(256) learns from sequences of {arguments.length} characters, 16 at a time, in "
         f"{format_bytes(limit_bytes)} of memory.\n"
     )
-    with console.status("plain Keras trains (a failed request waits 10 s before it is one)..."):
-        plain = measure(script.origin, "--length", str(arguments.length), device_limit=limit_bytes)
-    console.print(f"[bold]plain Keras[/]: {plain.outcome.value}. {plain.reason}\n")
-    with console.status("memfit estimates, plans, rehearses and trains..."):
+    origin = script.origin
+    with console.status("plain Keras trains; memfit, beside it, estimates, plans, rehearses and trains..."):
+        dying = _beside(lambda: measure(origin, "--length", str(arguments.length), device_limit=limit_bytes))
+        dying.add_done_callback(lambda done: console.print(_told(done)))
         fitted = measure(_train, arguments.length, NUM_STEPS, limit_bytes, device_limit=limit_bytes)
+        plain = dying.result()
     if fitted.outcome is not Outcome.OK or plain.outcome not in (Outcome.DEVICE_OUT_OF_MEMORY, Outcome.OK):
         raise TrialError(f"the demo did not go as it should: {plain.reason} {fitted.reason}\n{fitted.output}")
     estimate, plan = Estimate.from_dict(fitted.value["estimate"]), Plan.from_dict(fitted.value["plan"])
@@ -74,12 +78,38 @@ def main(arguments: argparse.Namespace) -> int:
     )
     console.print(str(plan), markup=False, soft_wrap=True)
     console.print()
-    console.print(_table(plain, fitted))
+    run = Run.from_dict(fitted.value["run"])
+    peaks = (plain.peak_bytes, max((each or 0 for each in run.peak_bytes), default=None))
+    console.print(_table((plain, fitted), peaks))
+    if fitted.peak_bytes is not None:
+        planning = format_bytes(fitted.peak_bytes)
+        console.print(f"Peaks are those of the training. All of memfit's work stayed within {planning}.")
     console.print(
         f"\nNow your own: memfit plan train.py:make_model --budget {arguments.budget}\n"
         f'or in Python: memfit.fit(model, x, y, budget="{arguments.budget}")'
     )
     return 0
+
+
+def _beside(run: Callable[[], Measurement]) -> Future[Measurement]:
+    """What a run comes to, on a thread that an interrupt need not wait for."""
+    found: Future[Measurement] = Future()
+
+    def work() -> None:
+        try:
+            found.set_result(run())
+        except Exception as error:  # noqa: BLE001 - raised again where the result is asked for.
+            found.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return found
+
+
+def _told(plain: Future[Measurement]) -> str:
+    """The end of plain Keras in words, as soon as it comes."""
+    if plain.exception() is not None:
+        return ""
+    return f"[bold]plain Keras[/]: {plain.result().outcome.value}. {plain.result().reason}\n"
 
 
 def _train(length: int, num_steps: int, budget_bytes: int) -> dict[str, Any]:
@@ -88,16 +118,16 @@ def _train(length: int, num_steps: int, budget_bytes: int) -> dict[str, Any]:
     return train(length, num_steps, budget_bytes)
 
 
-def _table(plain: Measurement, fitted: Measurement) -> Table:
+def _table(runs: Sequence[Measurement], peaks: Sequence[int | None]) -> Table:
     from rich.table import Table
 
     table = Table("", "outcome", "peak", "steps", "loss", "time")
-    for name, run in (("plain Keras", plain), ("memfit", fitted)):
+    for name, run, peak_bytes in zip(("plain Keras", "memfit"), runs, peaks, strict=True):
         losses = run.value["losses"] if isinstance(run.value, dict) else []
         table.add_row(
             name,
             run.outcome.value,
-            "" if run.peak_bytes is None else format_bytes(run.peak_bytes),
+            "" if peak_bytes is None else format_bytes(peak_bytes),
             str(len(losses)) if losses else "",
             f"{losses[0]:.2f} to {losses[-1]:.2f}" if losses else "",
             format_seconds(run.seconds),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from memfit.data.batching import Slot, batch_size_of, cut, cut_by_sizes, tokens_for
+from memfit.data.batching import Slot, batch_size_of, cut, cut_by_sizes, most_size_for, tokens_for
 from memfit.data.buckets import best_boundaries, check_boundaries
 from memfit.data.padding import num_random_steps
 from memfit.errors import UsageError
@@ -50,6 +50,7 @@ def lay_out(
     tokens: int | None,
     batch_size: int | None,
     longer: str,
+    most_size: int | None = None,
     sizes_for: SizesFor | None = None,
 ) -> Layout:
     """The batches for sequences of these lengths.
@@ -60,6 +61,7 @@ def lay_out(
         tokens: The most steps of a batch.
         batch_size: In place of that.
         longer: What is done with what is longer than all boundaries.
+        most_size: The most sequences of a batch of `tokens` steps; `None`: as many as there is room for.
         sizes_for: In place of both: says how many sequences of each boundary a batch may have.
 
     Raises:
@@ -86,9 +88,11 @@ def lay_out(
         slots = cut_by_sizes(sizes, boundaries, most)
         tokens = max(slot.size * slot.length for slot in slots)
     else:
-        tokens = tokens or tokens_for(batch_size or BATCH_SIZE, sizes, boundaries)
-        most = tuple(batch_size_of(boundary, tokens) for boundary in boundaries)
-        slots = cut(sizes, boundaries, tokens)
+        if tokens is None:
+            most_size = most_size_for(batch_size or BATCH_SIZE)
+            tokens = tokens_for(batch_size or BATCH_SIZE, sizes, boundaries)
+        most = tuple(batch_size_of(boundary, tokens, most_size) for boundary in boundaries)
+        slots = cut(sizes, boundaries, tokens, most_size)
     return Layout(boundaries=boundaries, sizes=most, tokens=tokens, slots=slots, most_steps=most_steps)
 
 

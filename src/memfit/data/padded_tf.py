@@ -12,13 +12,21 @@ from memfit.data.sequences_tf import Sequences, padding_values
 from memfit.errors import UsageError
 
 
-def with_weights(found: Sequences) -> tuple[Any, ...]:
-    """`(x, y, weights)` with weights a step wherever labels have steps, so that padding weighs nothing."""
-    if len(found.parts) == 1 or not any(isinstance(leaf, Steps) for leaf in leaves(found.parts[1])):
+def with_weights(found: Sequences, *, is_weighed: bool) -> tuple[Any, ...]:
+    """`(x, y, weights)` with weights a step wherever labels have steps, so that padding weighs nothing.
+
+    Args:
+        found: Sequences, of which those without labels stay as they are.
+        is_weighed: Whether there are weights where neither the labels nor the user ask for them.
+    """
+    if len(found.parts) == 1:
         return found.parts
     x, y, *given = found.parts
+    has_steps = any(isinstance(leaf, Steps) for leaf in leaves(y))
     if not given:
-        return x, y, mapped(_ones, y)
+        return (x, y, mapped(_ones, y)) if has_steps or is_weighed else (x, y)
+    if not has_steps:
+        return found.parts
     if len(leaves(y)) != len(leaves(given[0])):
         raise UsageError(
             f"there are {len(leaves(given[0]))} weights for {len(leaves(y))} labels. Pass one for each label."
@@ -31,7 +39,12 @@ def as_tensors(parts: tuple[Any, ...], padding_value: Any) -> tuple[Any, ...]:
     """Leaves as dicts of tensors that `tf.data` can carry."""
     values = iter(padding_values(parts[0], padding_value))
     x = mapped(lambda leaf: _tensors(leaf, next(values)), parts[0])
-    return x, *(mapped(lambda leaf: _tensors(leaf, 0.0), part) for part in parts[1:])
+    return x, *(beside_tensors(part) for part in parts[1:])
+
+
+def beside_tensors(part: Any) -> Any:
+    """The same for labels and what else is beside inputs: it is padded with zeros."""
+    return mapped(lambda leaf: _tensors(leaf, 0.0), part)
 
 
 def make_batch(tensors: Any, indices: tf.Tensor, length: tf.Tensor, most_steps: int | None) -> Any:

@@ -15,8 +15,9 @@ import tensorflow as tf
 
 from memfit.data.layout import Layout, in_words, lay_out
 from memfit.data.leaves_tf import Numbers
-from memfit.data.padded_tf import as_tensors, make_batch, with_weights
+from memfit.data.padded_tf import as_tensors, beside_tensors, make_batch, with_weights
 from memfit.data.sequences_tf import Sequences, read_sequences
+from memfit.data.weighing_tf import NUM_PARTS, counts_of, means_of, weighed
 from memfit.data.windows_tf import NUM_SHOWN, batch_set
 from memfit.errors import UsageError
 
@@ -29,9 +30,11 @@ def batches_by_length(
     buckets: int | Sequence[int],
     longer: str,
     seed: int | None,
+    is_weighed: bool,
     padding_value: Any,
     labels_per_step: bool | None,
     tell: Callable[[str], None],
+    most_size: int | None = None,
     sizes_for: Callable[[Any, tuple[int, ...]], Sequence[int]] | None = None,
 ) -> tf.data.Dataset:
     """What `memfit.batch_by_length` returns; it has most of the arguments.
@@ -43,9 +46,11 @@ def batches_by_length(
         buckets: How many lengths, or which.
         longer: What is done with what is longer.
         seed: What the order depends on; `None`: batches go from short to long.
+        is_weighed: Whether each example counts alike over an epoch, by its weight.
         padding_value: What inputs are padded with.
         labels_per_step: Whether labels have a value a step.
         tell: Called with a line on padding.
+        most_size: The most sequences of a batch of `tokens` steps, of sequences that are in memory.
         sizes_for: In place of `tokens`: from a batch that shows what batches are like and the lengths to pad
             to, says how many sequences of each a batch may have.
     """
@@ -57,6 +62,7 @@ def batches_by_length(
             buckets=buckets,
             longer=longer,
             seed=seed,
+            is_weighed=is_weighed,
             padding_value=padding_value,
             tell=tell,
             sizes_for=sizes_for,
@@ -65,7 +71,8 @@ def batches_by_length(
     counts = Counter(cast("list[int]", found.lengths.tolist()))
     if longer == "error" and not isinstance(buckets, int):
         _check_longest(found.lengths, buckets[-1])
-    tensors = as_tensors(with_weights(found), padding_value)
+    parts = with_weights(found, is_weighed=is_weighed)
+    tensors = as_tensors(parts, padding_value)
 
     def sizes(boundaries: tuple[int, ...]) -> Sequence[int]:
         assert sizes_for is not None
@@ -78,10 +85,16 @@ def batches_by_length(
         tokens=tokens,
         batch_size=batch_size,
         longer=longer,
+        most_size=most_size,
         sizes_for=None if sizes_for is None else sizes,
     )
     tell(in_words(layout, counts))
-    return _batches(found, tensors, layout, seed)
+    if not is_weighed or len(parts) < NUM_PARTS:
+        return _batches(found, tensors, layout, seed)
+    counted = counts_of(parts[-1], layout.most_steps)
+    means = means_of(counted, len(layout.slots))
+    everything = (*tensors, beside_tensors(counted))
+    return _batches(found, everything, layout, seed, finish=lambda batch: weighed(batch, means))
 
 
 def _check_longest(lengths: Numbers, most: int) -> None:
@@ -94,7 +107,13 @@ def _check_longest(lengths: Numbers, most: int) -> None:
         )
 
 
-def _batches(found: Sequences, everything: Any, layout: Layout, seed: int | None) -> tf.data.Dataset:
+def _batches(
+    found: Sequences,
+    everything: Any,
+    layout: Layout,
+    seed: int | None,
+    finish: Callable[[Any], Any] = lambda batch: batch,
+) -> tf.data.Dataset:
     slots = tf.constant([(slot.start, slot.size, slot.length) for slot in layout.slots], tf.int64)
     num_batches = len(layout.slots)
 
@@ -108,7 +127,7 @@ def _batches(found: Sequences, everything: Any, layout: Layout, seed: int | None
     whole = tf.data.Dataset.from_tensors(everything).repeat()
     pairs = tf.data.Dataset.zip((_orders(found, layout, seed).flat_map(slices), whole))
     batches = pairs.map(
-        lambda chosen, tensors: make_batch(tensors, chosen[0], chosen[1], layout.most_steps),
+        lambda chosen, tensors: finish(make_batch(tensors, chosen[0], chosen[1], layout.most_steps)),
         num_parallel_calls=tf.data.AUTOTUNE,
         deterministic=True,
     )

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 # Ways followed at a place. Beyond that they are thinned out, and the result may be a little slower than
-# the fastest; 500 layers are solved in a second with it.
+# the fastest; 500 layers are solved in one to two seconds with it.
 MOST_WAYS: Final = 48
 
 
@@ -148,7 +149,7 @@ def _is_possible(options: Options, limit_bytes: int) -> bool:
 def _best(ways: list[_Way]) -> list[_Way]:
     """The ways that no other beats in both, from the least kept to the fastest, and not too many."""
     found: list[_Way] = []
-    for way in sorted(ways, key=lambda way: way[:2]):
+    for way in sorted(ways, key=itemgetter(0, 1)):
         if not found or way.seconds < found[-1].seconds:
             found.append(way)
     if len(found) <= MOST_WAYS:

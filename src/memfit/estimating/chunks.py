@@ -53,10 +53,11 @@ class Chunks:
     def take(self, num_bytes: int) -> int | None:
         """The start of the chunk that a request gets; `None` for one of nothing, or if no chunk holds it."""
         need = rounded(num_bytes)
-        place = bisect_left(self._free, (need,)) if need else len(self._free)
-        if place == len(self._free):
+        free = self._free
+        place = bisect_left(free, (need,))
+        if place == len(free) or not need:
             return None
-        size, start = self._free.pop(place)
+        size, start = free.pop(place)
         del self._size_at_start[start], self._start_at_end[start + size]
         if size >= 2 * need or size - need >= LARGEST_WASTE_BYTES:
             self._add(start + need, size - need)

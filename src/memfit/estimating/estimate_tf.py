@@ -105,6 +105,11 @@ def _notes(growth: Growth, found: Prediction, tested: Prediction | None, length:
             f"{growth.unknown_share():.0%} of the measured bytes could not be followed from one batch to the "
             "next, and were taken to grow with it."
         )
+    if any("Conv3DBackprop" in op for op in growth.ops()) and not tf.config.list_logical_devices("GPU"):
+        yield (
+            "a Conv3D on a CPU without oneDNN may take a large workspace (256 MiB were seen), and only at "
+            "larger batches than were measured: let memfit.plan rehearse the whole batch."
+        )
     if tested is not None and tested.peak_bytes + sum(growth.slots) > found.peak_bytes:
         yield "validation needs more than training at this batch: give it a smaller validation_batch_size."
 

@@ -9,11 +9,11 @@ the small batch: the moment that is the peak at the large one was recorded, too.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from memfit.estimating.chunks import Chunks, rounded
+from memfit.estimating.chunks import rounded
 from memfit.estimating.timeline import Buffer, Timeline
 
 
@@ -160,82 +160,92 @@ def _by_op(timeline: Timeline) -> dict[str, list[int]]:
 def _laws(own: list[int], batch: int, others: Mapping[int, list[int]]) -> dict[int, Law]:
     """The laws of one op's buffers by their size at the base batch; what cannot be told is left out.
 
-    The buffers of an op come in no fixed order, so they are told apart by size: the smallest at one batch is
-    the smallest at another.
+    The buffers of an op come in no fixed order, and one that grows may overtake one that does not. So those
+    are found first that grow in proportion, then those that stay, then those on a line through all batches.
+    For the rest, the smallest at one batch is the smallest at another.
     """
-    alike = {other: sizes for other, sizes in others.items() if len(sizes) == len(own)}
-    laws = {}
-    for rank, size in enumerate(own):
-        if alike:
-            laws[size] = law_through({other: sizes[rank] for other, sizes in alike.items()} | {batch: size})
-        elif any(size in sizes for sizes in others.values()):
-            laws[size] = Law(fixed=float(size))
+    left = {other: set(sizes) for other, sizes in others.items() if len(sizes) == len(own)}
+    if not left:
+        return {size: Law(fixed=float(size)) for size in own if any(size in each for each in others.values())}
+    laws: dict[int, Law] = {}
+    for guesses in (_proportion, _constant, _lines):
+        for size in own:
+            fitting = (law for law in guesses(size, batch, left) if _fits(law, left))
+            law = None if size in laws else next(fitting, None)
+            if law is not None:
+                laws[size] = law
+                for other, sizes in left.items():
+                    sizes.remove(law.at(other))
+    rest = [size for size in own if size not in laws]
+    for size, *found in zip(rest, *map(sorted, left.values()), strict=True):
+        laws[size] = law_through(dict(zip(left, found, strict=True)) | {batch: size})
     return laws
+
+
+def _proportion(size: int, batch: int, _: Mapping[int, set[int]]) -> list[Law]:
+    return [Law(linear=size / batch)]
+
+
+def _constant(size: int, _: int, __: Mapping[int, set[int]]) -> list[Law]:
+    return [Law(fixed=float(size))]
+
+
+def _lines(size: int, batch: int, others: Mapping[int, set[int]]) -> list[Law]:
+    """Of two batches any two sizes are on a line, which says nothing."""
+    if len(others) < 2:
+        return []
+    first = min(others)
+    return [law_through({first: other, batch: size}) for other in sorted(others[first])]
+
+
+def _fits(law: Law, sizes: Mapping[int, set[int]]) -> bool:
+    return all(law.at(batch) in found for batch, found in sizes.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """The fullest moment of a replayed step.
+    """The moment of a replayed step at which the most is asked for.
 
     Attributes:
-        num_bytes: What the allocator's meter would say.
-        needed_bytes: The most that is asked for at once, without what the allocator wastes.
-        growing_bytes: The most of it that grows with the batch: the activations.
+        needed_bytes: What is held then, without what the allocator wastes.
+        growing_bytes: The most that is ever held of what grows with the batch: the activations.
         held: The buffers of the step that are held then, with their sizes.
     """
 
-    num_bytes: int
     needed_bytes: int
     growing_bytes: int
     held: tuple[tuple[Buffer, int], ...]
 
 
 def replay(recording: Recording, num_examples: int, resting: Sequence[int]) -> Peak:
-    """The peak of a recorded step at another batch.
+    """The fullest moment of a recorded step at another batch.
 
     Args:
         recording: The step.
         num_examples: The batch.
         resting: Sizes of what is held all the time: variables and inputs.
     """
-    chunks = Chunks()
-    starts = _rested(chunks, recording, resting)
+    sizes = [rounded(law.at(num_examples)) for law in recording.laws]
+    # An update that must not touch the old value of a variable makes a new one, and then the old one goes.
+    old = Counter(map(rounded, resting))
     needed, growing = Tally(sum(map(rounded, resting))), Tally()
-    sizes = [law.at(num_examples) for law in recording.laws]
     at = -1
     for moment, is_birth, index in moments(recording.timeline):
-        if is_birth:
-            before = chunks.peak_bytes
-            starts[index] = chunks.take(sizes[index])
-            at = moment if chunks.peak_bytes > before else at
-        elif (start := starts.pop(index)) is not None:
-            chunks.give_back(start)
-        else:
-            continue
-        change = rounded(sizes[index]) if is_birth else -rounded(sizes[index])
-        needed.add(change)
-        growing.add(change if recording.laws[index].is_growing else 0)
+        size = sizes[index]
+        if recording.timeline.buffers[index].born < 0:
+            if not old[size]:
+                continue
+            old[size] -= 1
+        before = needed.most
+        needed.add(size if is_birth else -size)
+        growing.add((size if is_birth else -size) if recording.laws[index].is_growing else 0)
+        at = moment if needed.most > before else at
     held = tuple(
-        (buffer, size)
-        for buffer, size in zip(recording.timeline.buffers, sizes, strict=True)
+        (buffer, law.at(num_examples))
+        for buffer, law in zip(recording.timeline.buffers, recording.laws, strict=True)
         if 0 <= buffer.born <= at and (buffer.died is None or buffer.died > at)
     )
-    return Peak(num_bytes=chunks.peak_bytes, needed_bytes=needed.most, growing_bytes=growing.most, held=held)
-
-
-def _rested(chunks: Chunks, recording: Recording, resting: Sequence[int]) -> dict[int, int | None]:
-    """Takes what rests, and finds there the buffers that were there before the step and die in it.
-
-    An update that must not touch the old value of a variable makes a new one, and then the old one goes.
-    """
-    places: dict[int, list[int | None]] = defaultdict(list)
-    for size in sorted(resting, reverse=True):
-        places[size].append(chunks.take(size))
-    return {
-        index: places[buffer.num_bytes].pop() if places[buffer.num_bytes] else None
-        for index, buffer in enumerate(recording.timeline.buffers)
-        if buffer.born < 0
-    }
+    return Peak(needed_bytes=needed.most, growing_bytes=growing.most, held=held)
 
 
 def moments(timeline: Timeline) -> list[tuple[int, bool, int]]:

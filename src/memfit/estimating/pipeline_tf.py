@@ -20,7 +20,11 @@ FILLED_LATER: Final = ("shuffle buffer", "prefetch buffer", "cache")
 
 
 def under_way_bytes(data: Any, batches: Batches, batch_size: int) -> int:
-    """What a data pipeline will hold beside the batch of the step, once it runs, that is not there before."""
+    """What a data pipeline will hold beside the batch of the step, once it runs, that is not there before.
+
+    Keras keeps arrays as tensors for as long as it trains. TensorFlow puts some of those where its meter does
+    not see them, and others not, so they are counted rather than measured.
+    """
     if isinstance(data, tf.data.Dataset):
         parts = _set_parts(data, batches, 0)
         return sum(part.num_bytes for part in parts if part.name in FILLED_LATER)
@@ -29,7 +33,8 @@ def under_way_bytes(data: Any, batches: Batches, batch_size: int) -> int:
     batch_bytes = sum(size.at(batch_size, batches.length) for size in batches.input_sizes())
     num_examples = batches.num_examples
     num_others = ARRAY_PREFETCH if num_examples is None else -(-num_examples // batch_size) - 1
-    return min(ARRAY_PREFETCH, num_others) * batch_bytes
+    arrays = [leaf for leaf in keras.tree.flatten(data) if isinstance(leaf, np.ndarray)]
+    return sum(map(_tensor_bytes, arrays)) + min(ARRAY_PREFETCH, num_others) * batch_bytes
 
 
 def host_parts(data: Any, batches: Batches, batch_size: int) -> tuple[EstimatedPart, ...]:
@@ -99,6 +104,10 @@ def _is_copied(array: Any) -> bool:
 
 def _array_bytes(array: Any) -> int:
     return int(np.prod(array.shape, dtype=np.int64) * tf.as_dtype(array.dtype).size)
+
+
+def _tensor_bytes(array: Any) -> int:
+    return _copy_bytes(array) if _is_copied(array) else _array_bytes(array)
 
 
 def _copy_bytes(array: Any) -> int:

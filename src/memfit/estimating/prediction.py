@@ -12,23 +12,26 @@ from typing import Final
 
 from memfit.estimating.chunks import rounded
 from memfit.estimating.growth import Law, Peak, Recording, replay
-from memfit.estimating.rooms import room_for
+from memfit.estimating.rooms import Walk, random_walks, room_for
 from memfit.units import MIB
 
 # The peak of one and the same step moves between steps and processes: ops overlap in another order, and the
 # allocator fits them into other holes. Chosen so that real runs keep to the upper bound: `make bench
 # TARGET=estimate`.
 SPREAD_BELOW: Final = 0.10
-SPREAD_ABOVE: Final = 0.06
-# The highest of a few recordings says less than the highest of many: this much more, over their number.
-SPREAD_OF_FEW: Final = 0.18
+SPREAD_ABOVE: Final = 0.08
+# Over the highest that was replayed.
+SPREAD_OF_HIGHEST: Final = 0.04
+# A few recordings say less than many: this much more, over their number.
+SPREAD_OF_FEW: Final = 0.20
+# Steps must find a place among the holes that others leave, and in another order they leave others.
+SPREAD_OF_ROOM: Final = 0.03
 # An update that must leave the old value of a variable alone puts the new one wherever there is room, and
 # large variables leave large holes: so many more of the largest must find a place. The spread has some.
 NUM_SPARE: Final = 2
-# Where replayed steps need more than the highest peak because of holes, others may need so much more.
-SPREAD_OF_HOLES: Final = 0.10
+SPARE_IN_SPREAD: Final = 0.06
 # What TensorFlow keeps of its own beside a step: constants, counters.
-OWN_BYTES: Final = MIB
+OWN_BYTES: Final = MIB // 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,14 +128,16 @@ class Growth:
             resting.append(self.gradient_bytes)
         near = self._nearest(length)
         found = [self._peaks(span, examples, resting) for span in near]
-        peaks = _peaks_at(found, near, length)
+        stretch = _stretch(found, near, length)
+        walks = random_walks(near[-1].recordings, examples, resting)
+        peaks = [peak for walk in walks for peak in walk.peaks()]
         seconds = near[-1].seconds.value(examples) * _times(near[-1].length, length)
-        middle = int(median(peaks))
-        last = sorted(found[-1], key=lambda peak: peak.num_bytes)
+        last = sorted(found[-1], key=lambda peak: peak.needed_bytes)
+        high = self._high_bytes(walks, peaks, len(near[-1].recordings))
         return Prediction(
-            peak_bytes=middle,
-            low_bytes=int(min(peaks) * (1 - SPREAD_BELOW)),
-            high_bytes=int(max(peaks) * self._room(near[-1], found[-1], examples, resting)) + OWN_BYTES,
+            peak_bytes=int(median(peaks) * stretch),
+            low_bytes=int(min(peaks) * stretch * (1 - SPREAD_BELOW)),
+            high_bytes=int(high * stretch) + OWN_BYTES,
             seconds=seconds * num_parts,
             peak=last[(len(last) - 1) // 2],
         )
@@ -144,36 +149,42 @@ class Growth:
 
     def unknown_share(self) -> float:
         """The share of the recorded bytes whose growth is not known."""
-        recordings = [recording for span in self.spans for recording in span.recordings]
-        known = sum(buffer.num_bytes for each in recordings for buffer in each.timeline.buffers)
-        return sum(each.num_unknown_bytes for each in recordings) / max(1, known)
+        known = sum(buffer.num_bytes for each in self._recordings() for buffer in each.timeline.buffers)
+        return sum(each.num_unknown_bytes for each in self._recordings()) / max(1, known)
+
+    def ops(self) -> set[str]:
+        """The names of the ops that were recorded."""
+        return {buffer.op for each in self._recordings() for buffer in each.timeline.buffers}
+
+    def _recordings(self) -> list[Recording]:
+        return [recording for span in self.spans for recording in span.recordings]
 
     def _nearest(self, length: int | None) -> tuple[Span, ...]:
         exact = tuple(span for span in self.spans if span.length == length)
         return exact or self.spans[-2:]
 
-    def _room(self, span: Span, peaks: Sequence[Peak], examples: int, resting: Sequence[int]) -> float:
-        """How many times the highest peak must be there, so that steps do not run into holes."""
-        highest = max(peak.num_bytes for peak in peaks)
-        least = int(highest * (1 + SPREAD_ABOVE + SPREAD_OF_FEW / len(peaks)))
-        room = room_for(span.recordings, examples, resting, least)
-        holes = room - highest if room > least else 0
+    def _high_bytes(self, walks: Sequence[Walk], peaks: Sequence[int], num_recordings: int) -> float:
+        """What must be there, so that steps with such peaks do not run into holes."""
+        middle = median(peaks)
+        least = middle * (1 + SPREAD_ABOVE + SPREAD_OF_FEW / num_recordings)
         largest = max(self.weights, default=0) if self.slots else 0
-        spare = max(0.0, NUM_SPARE * largest - SPREAD_ABOVE * highest)
-        return (room + SPREAD_OF_HOLES * holes + spare) / highest
+        spare = max(0.0, NUM_SPARE * largest - SPARE_IN_SPREAD * middle)
+        more = SPREAD_OF_ROOM * middle
+        room = room_for(walks, int(least - more))
+        return max(room + more, least + spare, max(peaks) * (1 + SPREAD_OF_HIGHEST))
 
     def _peaks(self, span: Span, examples: int, resting: Sequence[int]) -> list[Peak]:
         return [replay(recording, examples, resting) for recording in span.recordings]
 
 
-def _peaks_at(found: Sequence[Sequence[Peak]], spans: Sequence[Span], length: int | None) -> list[float]:
-    """The peaks at a length: what is needed grows along a line, and the allocator wastes a share of it."""
+def _stretch(found: Sequence[Sequence[Peak]], spans: Sequence[Span], length: int | None) -> float:
+    """How many times more than at the longest length that was recorded: what is needed grows along a line."""
     if len(spans) == 1:
-        return [float(peak.num_bytes) for peak in found[0]]
+        return 1.0
     # Activations grow with the length. What overlaps by chance does not, and would spoil the slope.
     growing = [median(peak.growing_bytes for peak in each) for each in found]
     more = _line(growing, spans, length) - growing[-1]
-    return [(peak.needed_bytes + more) * peak.num_bytes / peak.needed_bytes for peak in found[-1]]
+    return 1 + more / median(peak.needed_bytes for peak in found[-1])
 
 
 def _times(measured: int | None, length: int | None) -> float:

@@ -1,56 +1,112 @@
-"""The room in which a step finds a place for every buffer, step after step.
+"""Recorded steps one after the other in one and the same memory: their peaks, and the room that they need.
 
-A limit must hold more than the peak of a step. What is free may lie in holes that are too small, and the
-holes are those that the steps before have left: an update that must not touch the old value of a variable
-makes a new one wherever there is room, in the midst of the activations, and there it stays. So several steps
-are replayed one after the other in one and the same memory.
+What a step leaves behind is in the way of the next one. An update that must not touch the old value of a
+variable makes a new one wherever there is room, in the midst of the activations, and there it stays; what a
+step returns stays until the next one has returned. So the allocator finds less fitting holes than in the
+first step, and wastes more, and a limit must hold more than the peak of a step: what is free may lie in holes
+that are too small.
 """
 
 from __future__ import annotations
 
+import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from memfit.budgeting.allocator import FIRST_REGION_BYTES
-from memfit.estimating.chunks import Chunks, rounded
+from memfit.estimating.chunks import REGION_BYTES, Chunks, rounded
 from memfit.estimating.growth import Recording, moments
 
-# Each recording is replayed so many times: what a step leaves behind is where the next one meets it.
-NUM_ROUNDS: Final = 2
+# A walk has so many steps. There are the more walks the fewer buffers a step has, for they take time.
+NUM_STEPS: Final = 5
+FEWEST_WALKS, MOST_WALKS = 2, 9
+WALKED_BUFFERS: Final = 75_000
 # The allocator's first region, which a limit leaves beside it. Half of it is taken for TensorFlow's own.
 SMALL_BYTES: Final = FIRST_REGION_BYTES // 2
 # The room is found to within this share.
 ROOM_STEP: Final = 1.01
 
 
-def room_for(
-    recordings: Sequence[Recording],
-    num_examples: int,
-    resting: Sequence[int],
-    least_bytes: int,
-    *,
-    most_bytes: int | None = None,
-    is_thorough: bool = False,
-) -> int:
-    """The bytes in which recorded steps find a place for every buffer, one after the other.
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """Steps one after the other in one and the same memory.
+
+    Attributes:
+        steps: The steps.
+        resting: Sizes of what is held all the time, variables and inputs, in the order in which it came.
+    """
+
+    steps: Sequence[Step]
+    resting: Sequence[int]
+
+    def peaks(self) -> list[int]:
+        """What the allocator's meter says of each step but the first, with room for whatever it wastes."""
+        memory = _Memory(REGION_BYTES)
+        for size in self.resting:
+            memory.rest(rounded(size))
+        peaks = []
+        for step in self.steps:
+            memory.run(step)
+            peaks.append(memory.peak_bytes)
+        return peaks[1:] or peaks
+
+    def fits(self, room_bytes: int) -> bool:
+        """Whether every buffer finds a place in a room."""
+        memory = _Memory(room_bytes)
+        return all(memory.rest(rounded(size)) for size in self.resting) and all(map(memory.run, self.steps))
+
+
+def random_walks(recordings: Sequence[Recording], num_examples: int, resting: Sequence[int]) -> list[Walk]:
+    """Walks through recorded steps in random orders, which are the same each time."""
+    steps = [Step.of(each, num_examples) for each in recordings]
+    num_walks = WALKED_BUFFERS // (NUM_STEPS * max(len(step.sizes) for step in steps) + 1)
+    num_walks = min(MOST_WALKS, max(FEWEST_WALKS, num_walks)) if len(steps) > 1 else 1
+    draw = random.Random(0)  # noqa: S311
+    return [Walk(draw.choices(steps, k=NUM_STEPS), resting) for _ in range(num_walks)]
+
+
+def all_walks(recordings: Sequence[Recording], num_examples: int, resting: Sequence[int]) -> list[Walk]:
+    """Walks through all recorded steps, to and fro, with what rests in several orders."""
+    steps = 2 * [Step.of(each, num_examples) for each in recordings]
+    orders = [list(resting), list(resting)[::-1], sorted(resting), sorted(resting, reverse=True)]
+    return [Walk(some, order) for some in (steps, steps[::-1]) for order in orders]
+
+
+def room_for(walks: Sequence[Walk], least_bytes: int, *, most_bytes: int | None = None) -> int:
+    """The bytes in which all walks find a place for every buffer.
 
     Args:
-        recordings: The steps.
-        num_examples: The batch.
-        resting: Sizes of what is held all the time: variables and inputs.
+        walks: The walks.
         least_bytes: The least to consider.
         most_bytes: Where to stop looking: what is returned is then more than that.
-        is_thorough: Whether to ask for room however what rests lies, and in whatever order the steps come.
     """
-    steps = [_Step.of(each, num_examples) for each in recordings]
-    cases = [(steps, list(resting))]
-    if is_thorough:
-        orders = [list(resting), list(resting)[::-1], sorted(resting), sorted(resting, reverse=True)]
-        cases = [(some, order) for some in (steps, steps[::-1]) for order in orders]
-    rooms = _Rooms(least_bytes, most_bytes)
-    return rooms.first(lambda room: all(_fit(some, order, room) for some, order in cases))
+    return _Rooms(least_bytes, most_bytes).first(lambda room: all(walk.fits(room) for walk in walks))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A recorded step at a batch.
+
+    Attributes:
+        order: When which buffer is born (true) or dies.
+        sizes: Bytes of each buffer.
+        is_old: Whether each buffer was there before the step.
+    """
+
+    order: list[tuple[int, bool, int]]
+    sizes: list[int]
+    is_old: list[bool]
+
+    @classmethod
+    def of(cls, recording: Recording, num_examples: int) -> Step:
+        """A recorded step with as many examples."""
+        return cls(
+            moments(recording.timeline),
+            [rounded(law.at(num_examples)) for law in recording.laws],
+            [buffer.born < 0 for buffer in recording.timeline.buffers],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,47 +140,18 @@ class _Rooms:
         return self.most_bytes is not None and self._bytes(place) > self.most_bytes
 
 
-def fits(recordings: Sequence[Recording], num_examples: int, resting: Sequence[int], room_bytes: int) -> bool:
-    """Whether recorded steps find a place for every buffer in a room, one after the other."""
-    return _fit([_Step.of(each, num_examples) for each in recordings], resting, room_bytes)
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """A recorded step at a batch.
-
-    Attributes:
-        order: When which buffer is born (true) or dies.
-        sizes: Bytes of each buffer.
-        is_old: Whether each buffer was there before the step.
-    """
-
-    order: list[tuple[int, bool, int]]
-    sizes: list[int]
-    is_old: list[bool]
-
-    @classmethod
-    def of(cls, recording: Recording, num_examples: int) -> _Step:
-        return cls(
-            moments(recording.timeline),
-            [rounded(law.at(num_examples)) for law in recording.laws],
-            [buffer.born < 0 for buffer in recording.timeline.buffers],
-        )
-
-
-def _fit(steps: Sequence[_Step], resting: Sequence[int], room_bytes: int) -> bool:
-    memory = _Memory(room_bytes)
-    return all(memory.rest(rounded(size)) for size in resting) and all(
-        memory.run(step) for _ in range(NUM_ROUNDS) for step in steps
-    )
-
-
 class _Memory:
     """A region with what rests in it."""
 
     def __init__(self, room_bytes: int) -> None:
         self._chunks = Chunks(room_bytes, small_bytes=SMALL_BYTES)
         self._resting: dict[int, list[int | None]] = defaultdict(list)
+        self._results: list[int] = []
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that was held in the last step."""
+        return self._chunks.peak_bytes
 
     def rest(self, size: int) -> bool:
         """Takes room for something that stays; false if there is none."""
@@ -132,8 +159,9 @@ class _Memory:
         self._resting[size].append(start)
         return start is not None or not size
 
-    def run(self, step: _Step) -> bool:
+    def run(self, step: Step) -> bool:
         """Runs a step; false if a buffer finds no place."""
+        self._chunks.peak_bytes = self._chunks.held_bytes
         starts: dict[int, int | None] = {}
         replaced: Counter[int] = Counter()
         for _, is_birth, index in step.order:
@@ -155,11 +183,18 @@ class _Memory:
         return True
 
     def _settle(self, starts: dict[int, int | None], sizes: Sequence[int], replaced: Counter[int]) -> None:
-        """What is left of a step takes the place of what it replaced; the rest was its result, and goes."""
+        """What is left of a step takes the place of what it replaced; the rest is its result.
+
+        A training loop lets go of a result when it has the next one. What is as large as something that
+        rests is rather a new value whose old one was not seen to go.
+        """
+        gone, self._results = self._results, []
         for index, start in starts.items():
             size = sizes[index]
             if replaced[size]:
                 replaced[size] -= 1
                 self._resting[size].append(start)
             elif start is not None:
-                self._chunks.give_back(start)
+                (gone if self._resting[size] else self._results).append(start)
+        for start in gone:
+            self._chunks.give_back(start)

@@ -7,6 +7,7 @@ Keras ends. `check_versions()` fails with the versions in its message when one o
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -15,6 +16,7 @@ from typing import Any, Protocol
 
 import keras
 import tensorflow as tf
+from tensorflow.core.config import flags as tf_flags
 from tensorflow.python.eager import context as tf_context
 
 from memfit.errors import SetupError
@@ -26,6 +28,10 @@ BATCH_ENDS = {
     "on_test_batch_end": "batch",
     "on_predict_batch_end": "batch",
 }
+
+
+# From TensorFlow's flags.h: a flag is what the variable of its name says, if there is one.
+PUBLISHING_VARIABLE = "TF_FLAG_PUBLISH_FUNCTION_GRAPHS"
 
 
 class Listener(Protocol):
@@ -53,6 +59,7 @@ def check_versions() -> None:
         "tf.__internal__.FuncGraph": "__init__" in vars(FuncGraph),
         "keras.optimizers.Optimizer.apply": callable(getattr(keras.optimizers.Optimizer, "apply", None)),
         "tensorflow Context.clear_kernel_cache": hasattr(tf_context.Context, "clear_kernel_cache"),
+        "tensorflow flag publish_function_graphs": hasattr(tf_flags.config(), "publish_function_graphs"),
         "keras.callbacks.CallbackList": {*BATCH_ENDS, "on_epoch_end"}
         <= set(vars(keras.callbacks.CallbackList)),
     }
@@ -64,12 +71,15 @@ def check_versions() -> None:
         )
 
 
-def forget_kernels() -> None:
-    """Drops what TensorFlow prepared for operations and functions that ran; it is made again when needed.
+def publish_no_graphs() -> None:
+    """Keeps TensorFlow from leaving an object behind for each function that it makes ready to run.
 
-    Keras's `clear_session` does the same. Dead functions leave hundreds of KiB there, each.
+    It hands the graphs of every function to a publisher and keeps that one for as long as the process lives.
+    The publisher does nothing with them, unless a plug-in in C++ has put its own in its place. Who set the
+    flag in the environment has decided.
     """
-    tf_context.context().clear_kernel_cache()
+    if PUBLISHING_VARIABLE not in os.environ:
+        tf_flags.config().publish_function_graphs.reset(False)
 
 
 class _State:

@@ -35,6 +35,15 @@ def has_started() -> bool:
     return context is not None and context._context_handle is not None
 
 
+def forget_kernels() -> None:
+    """Drops what TensorFlow prepared for operations and functions that ran; it is made again when needed.
+
+    Keras's `clear_session` does the same. Dead functions leave hundreds of KiB there, each; and a function
+    that is made ready again may run its operations in another order.
+    """
+    tf_context.context().clear_kernel_cache()
+
+
 @cache
 def has_true_meter() -> bool:
     """Whether the figures of `CPU:0` count every byte. Starts TensorFlow if it has not started."""

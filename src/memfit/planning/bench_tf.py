@@ -12,7 +12,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -23,7 +22,7 @@ from memfit.estimating.growth import record
 from memfit.estimating.pipeline_tf import under_way_bytes
 from memfit.estimating.probing_tf import Subject, make_step
 from memfit.estimating.recording_tf import record_step
-from memfit.estimating.rooms import room_for
+from memfit.estimating.rooms import all_walks, room_for
 from memfit.estimating.shadow_tf import shadowed
 from memfit.measuring import device_tf
 from memfit.measuring.oom import is_device_oom
@@ -112,14 +111,12 @@ class Bench:
             record_step(lambda: self._step(function, batch), is_gpu=is_gpu)
             for _ in range(NUM_RECORDED - 1 if is_cheap else 0)
         ]
-        return room_for(
+        walks = all_walks(
             [record(each, batch_size, {batch_size: each}) for each in timelines],
             batch_size,
             [self.other_bytes, *self._resting, *leaves],
-            least_bytes,
-            most_bytes=most_bytes,
-            is_thorough=is_cheap,
         )
+        return room_for(walks if is_cheap else walks[:1], least_bytes, most_bytes=most_bytes)
 
     def evaluate(self, plan: Plan, sizes: tuple[int, ...]) -> list[Try]:
         """Validation steps of some sizes by a plan."""
@@ -199,12 +196,10 @@ def bench(subject: Subject, batches: Batches, data: Any = None, *, budget_bytes:
     Args:
         subject: The model and how it is trained.
         batches: On what.
-        data: The data itself. On the CPU, Keras keeps arrays as tensors for as long as it trains.
+        data: The data itself.
         budget_bytes: What the device may use.
     """
     gc.collect()
-    arrays = [] if tf.config.list_logical_devices("GPU") else _arrays(data)
-    tensors = [tf.convert_to_tensor(array) for array in arrays]
     model, optimizer = subject.model, subject.optimizer
     own = [*model.variables, *model.metrics_variables]
     own += optimizer.variables if optimizer is not None and optimizer.built else ()
@@ -215,13 +210,6 @@ def bench(subject: Subject, batches: Batches, data: Any = None, *, budget_bytes:
     with shadowed(model, optimizer) as shadow:
         assert shadow is not None
         yield Bench(subject, batches, shadow, other_bytes=other_bytes, budget_bytes=budget_bytes)
-    del tensors
-
-
-def _arrays(data: Any) -> list[Any]:
-    if data is None or isinstance(data, (tf.data.Dataset, keras.utils.PyDataset)):
-        return []
-    return [leaf for leaf in keras.tree.flatten(data) if isinstance(leaf, np.ndarray)]
 
 
 def num_bytes(tensors: Any) -> int:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from memfit.budgeting.budget import budget as find_budget
 from memfit.data.masking_tf import padding_value_of
 from memfit.data.pipeline_tf import batches_by_length
+from memfit.data.weighing_tf import is_summed
 from memfit.errors import BudgetError, UsageError
 from memfit.estimating.batches_tf import describe
 from memfit.estimating.probing_tf import check_meter, find_subject
@@ -66,6 +67,7 @@ def batch_by_length(
     longer: str = "own_bucket",
     shuffle: bool = True,
     seed: int = 0,
+    weigh_alike: bool | None = None,
     padding_value: Any = None,
     labels_per_step: bool | None = None,
     model: Any = None,
@@ -83,13 +85,16 @@ def batch_by_length(
         tokens: The most steps of a batch, padding included. A longer sequence is a batch of its own.
         budget: In place of `tokens`: what the device may use while `model` is trained on a batch, as in
             `memfit.budget`. Steps are run at each length, so that all batches fill it about equally.
-        batch_size: In place of both: as many batches as this many sequences in each would make; 32 if
-            nothing is given.
+        batch_size: In place of both: as many batches as this many sequences in each would make, none of
+            more than twice as many; 32 if nothing is given.
         buckets: The most different lengths to pad to, which are then the best ones; or those lengths.
         longer: What is done with sequences that are longer than the last length given in `buckets`:
             `"own_bucket"` pads them to the longest, `"truncate"` cuts their end off, and `"error"` refuses.
         shuffle: Whether each epoch has another order; otherwise batches go from short to long.
         seed: What the order depends on, beside TensorFlow's global seed.
+        weigh_alike: Whether batches have weights by which each example counts alike over an epoch, whether it
+            comes among many or few. `None`: if `shuffle`, as for training, unless the loss of `model` is a
+            sum, with which they do so already. Evaluate without, so that the loss is a plain mean.
         padding_value: What inputs are padded with, and padded arrays are; one value, or one for each
             feature. `None`: what `model` masks, or 0.
         labels_per_step: Whether labels have a value a step; only needed where the data does not tell.
@@ -98,7 +103,8 @@ def batch_by_length(
         tell: Called with a line on padding before and after; `None` for silence.
 
     Returns:
-        A `tf.data.Dataset` of batches. Where labels have a value a step, its weights are 0 on padding.
+        A `tf.data.Dataset` of batches `(x, y, weights)`; without weights where none are needed, and `(x,)`
+        where there are no labels. Where labels have a value a step, the weights are 0 on padding.
 
     Raises:
         UsageError: If sequences and labels do not fit together, with the index of the sample.
@@ -123,6 +129,7 @@ def batch_by_length(
         buckets=buckets,
         longer=longer,
         seed=seed if shuffle else None,
+        is_weighed=shuffle and not is_summed(model) if weigh_alike is None else weigh_alike,
         padding_value=padding_value,
         labels_per_step=labels_per_step,
         tell=tell or (lambda _: None),

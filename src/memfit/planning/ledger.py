@@ -92,13 +92,13 @@ class Ledger:
         return sorted(found, key=lambda each: each[1].seconds)
 
     def considered(self, chosen: Candidate) -> tuple[Considered, ...]:
-        """The best of each kind, and whole batches where they do not fit."""
+        """What was chosen, the best of each kind, and whole batches where they do not fit."""
         shown: list[Considered] = []
         for name in self._variants:
             own = [each for each in self.candidates() if each.variant.name == name]
-            fitting = ranked(own, self.budget_bytes)
-            rows = [own[0]] if own[0] not in fitting[:1] else []
-            shown += [self._considered_one(each, chosen) for each in (*rows, *fitting[:1])]
+            taken = [each for each in own if _key(each) == _key(chosen)]
+            rows = {_key(each): each for each in (own[0], *ranked(own, self.budget_bytes)[:1], *taken)}
+            shown += [self._considered_one(each, chosen) for each in rows.values()]
         return tuple(shown)
 
     def _considered_one(self, candidate: Candidate, chosen: Candidate) -> Considered:

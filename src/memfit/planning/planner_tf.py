@@ -123,27 +123,35 @@ class Planner:
         return self._rehearse_best()
 
     def _challenge(self, whole: Found, settings: Plan, proposal: Proposed) -> Found:
-        """Whole batches that compute again, or micro-batches that do not, if those promise to be faster."""
+        """Whole batches that compute again, or micro-batches that compute less, if those are faster."""
+        rivals = dict.fromkeys([self._unrepeated(whole, settings, proposal), proposal.halved])
+        if self._why_not_split or whole[1].seconds > LONG:
+            return whole
+        for rival in filter(None, rivals):
+            self._measure(rival, num_measures=1, is_split=True)
+        return self._rehearse_best() or whole
+
+    def _unrepeated(self, whole: Found, settings: Plan, proposal: Proposed) -> Plan | None:
+        """What computes nothing again, if its micro-batches promise to be about as fast as whole batches."""
         candidate, rehearsed = whole
         own = proposal.effects.get(settings)
+        if own is None or not own.num_recomputed_steps:
+            return None
         for rival, effect in proposal.effects.items():
-            if own is None or not own.num_recomputed_steps or effect.num_recomputed_steps:
-                continue
             room_bytes = SHARE * (self.budget_bytes - self.bench.resting_bytes - 2 * self._gradient_bytes)
             most = room_bytes * self.batch_size / max(1, effect.held_bytes)
             fitting = [size for size in even_sizes(self.batch_size) if size <= most]
-            if self._why_not_split or not fitting:
-                break
+            if effect.num_recomputed_steps or not fitting:
+                continue
             promised = promised_seconds(
                 candidate.variant.law,
                 batch_size=self.batch_size,
                 micro_batch=fitting[0],
                 again_share=own.num_recomputed_steps / own.num_steps,
             )
-            if promised < PROMISING * rehearsed.seconds and rehearsed.seconds <= LONG:
-                self._measure(rival, num_measures=1, is_split=True)
-                return self._rehearse_best() or whole
-        return whole
+            if promised < PROMISING * rehearsed.seconds:
+                return rival
+        return None
 
     def _measure(self, settings: Plan, *, num_measures: int, is_split: bool = False) -> None:
         """Tries a way to run the model at small batches."""

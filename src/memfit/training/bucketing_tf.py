@@ -6,9 +6,11 @@ from typing import Any
 
 import keras
 
-from memfit.data.layout import NUM_BUCKETS
+from memfit.data.batching import most_size_for
+from memfit.data.layout import BATCH_SIZE, NUM_BUCKETS
 from memfit.data.masking_tf import padding_value_of
 from memfit.data.pipeline_tf import batches_by_length
+from memfit.data.weighing_tf import is_summed
 from memfit.errors import UsageError
 from memfit.records import Plan
 from memfit.training import resuming_internals_tf as internals
@@ -37,6 +39,9 @@ def take_buckets(
     share = rest.pop("validation_split", None)
     if share and rest.get("validation_data") is None:
         (x, y, weights), rest["validation_data"] = internals.split_arrays((x, y, weights), share)
+    class_weight = rest.pop("class_weight", None)
+    if class_weight is not None:  # Keras takes no others beside the weights of batches.
+        weights = internals.weights_of_classes(y, weights, class_weight)
     batch_size = rest.pop("batch_size", None)
     if batch_size is not None:
         rest.setdefault("validation_batch_size", batch_size)
@@ -49,9 +54,11 @@ def take_buckets(
         buckets=NUM_BUCKETS,
         longer="own_bucket",
         seed=0 if is_shuffled else None,
+        is_weighed=not is_summed(model),
         padding_value=padding_value_of(model),
         labels_per_step=_has_steps(model),
         tell=lambda _: None,
+        most_size=most_size_for(batch_size or BATCH_SIZE),
     )
     return batches, None, rest
 

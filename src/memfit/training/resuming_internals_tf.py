@@ -124,6 +124,12 @@ def array_inputs(
     return keras.tree.lists_to_tuples(inputs), int(adapter._num_samples), int(adapter._batch_size)
 
 
+def weights_of_classes(y: Any, sample_weight: Any, class_weight: Any) -> Any:
+    """The weight of each sample that `fit(class_weight=...)` gives it; errors are Keras's."""
+    adapter = ArrayDataAdapter(y, y, sample_weight=sample_weight, class_weight=class_weight)
+    return adapter._inputs[-1]
+
+
 def rows(leaf: Any, indices: tf.Tensor) -> Any:
     """The rows of one packed array."""
     if isinstance(leaf, array_slicing.TensorflowSparseWrapper):

@@ -149,6 +149,9 @@ def train(name: str, limit: str | None, *, how: str, policy: str = "float32") ->
     x, y = data_for(name)
     optimizer = keras.optimizers.SGD(0.05, momentum=0.9)
     model.compile(optimizer, "mse" if name != "branching" else ["mse", "mse"], run_eagerly=how == "eager")
+    # A step that makes its variables, as those of the others do, is traced twice.
+    if model.built and name != "sequential":
+        optimizer.build(model.trainable_variables)
     handle = None if limit is None else checkpoint_depth(model, limit)
     if how == "loop":
         losses = _loop(model, x, y)

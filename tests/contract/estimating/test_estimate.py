@@ -119,6 +119,15 @@ def test_a_spec_a_length_and_a_longer_step_than_is_recorded(monkeypatch: pytest.
     assert any("along a line" in note for note in long.notes)
 
 
+def test_a_convolution_whose_workspace_small_batches_do_not_show_is_noted(estimated: memfit.Estimate) -> None:
+    model = keras.Sequential(
+        [keras.Input((4, 6, 6, 1)), layers.Conv3D(2, 3), layers.Flatten(), layers.Dense(1)]
+    )
+    model.compile("sgd", "mse")
+    assert any("Conv3D" in note for note in memfit.estimate(model, batch_size=8, validation=False).notes)
+    assert not any("Conv3D" in note for note in estimated.notes)
+
+
 def test_micro_batches_for_the_planner() -> None:
     model = keras.Sequential([keras.Input((None, 4)), layers.LSTM(32), layers.Dense(1)])
     model.compile("adam", "mse")

@@ -1,19 +1,25 @@
 """What is released is gone, and what is alive keeps its gradients."""
 
 import gc
+from collections.abc import Iterator
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.config import flags
 
 import memfit
+from benchmarks import heap
 from memfit.errors import UsageError
+from memfit.guarding.internals_tf import PUBLISHING_VARIABLE
+from memfit.measuring import device_tf
 from memfit.rnn import internals_tf
 
 X = np.ones((8, 6, 4), "float32")
 Y = np.ones((8, 1), "float32")
+NUM_READYINGS = 2000
 
 
 @tf.custom_gradient
@@ -93,6 +99,52 @@ def test_a_second_release_finds_nothing_to_tie() -> None:
     memfit.release()
     assert internals_tf.tie_gradients() == 0
     del model
+
+
+@pytest.fixture
+def publishing() -> Iterator[Any]:
+    """TensorFlow's flag, up as it is in a fresh process."""
+    flag = flags.config().publish_function_graphs
+    was_up = flag.value()
+    flag.reset(True)
+    yield flag
+    flag.reset(was_up)
+
+
+def test_graphs_are_published_to_nobody_after_a_release(
+    publishing: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(PUBLISHING_VARIABLE, raising=False)
+    memfit.release()
+    assert not publishing.value()
+
+
+def test_who_asks_for_published_graphs_gets_them(publishing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PUBLISHING_VARIABLE, "true")
+    memfit.release()
+    assert publishing.value()
+
+
+def bytes_left_by_each_readying() -> float:
+    """What `malloc` gives out for good each time that a function is made ready to run again."""
+    x = tf.ones([4])
+    double = tf.function(lambda values: values * 2)
+
+    def make_ready(num_times: int) -> None:
+        for _ in range(num_times):
+            double(x)
+            device_tf.forget_kernels()
+
+    memfit.release()
+    make_ready(NUM_READYINGS // 4)
+    before = heap.held_bytes()
+    make_ready(NUM_READYINGS)
+    return (heap.held_bytes() - before) / NUM_READYINGS
+
+
+def test_functions_that_are_made_ready_again_after_a_release_leave_nothing() -> None:
+    publisher_bytes = 32  # The least that `malloc` gives out: what each left before.
+    assert memfit.measure(bytes_left_by_each_readying).value < publisher_bytes / 2
 
 
 def test_only_models_are_taken() -> None:

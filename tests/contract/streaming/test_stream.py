@@ -46,7 +46,7 @@ def labels_of(batches: tf.data.Dataset, sizes: list[int] | None = None) -> list[
     return found
 
 
-@settings(max_examples=16, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=16, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     num_rows=st.integers(1, 400),
     batch_size=st.integers(1, 70),

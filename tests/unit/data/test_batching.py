@@ -1,10 +1,11 @@
 """Buckets cut into batches: few shapes, and no batch over its steps."""
 
 import math
+from typing import Any
 
 import pytest
 
-from memfit.data.batching import MOST_ADDED, cut, tokens_for
+from memfit.data.batching import MOST_ADDED, cut, most_size_for, tokens_for
 from memfit.data.layout import in_words, lay_out
 from memfit.data.padding import num_random_steps
 from memfit.errors import UsageError
@@ -31,9 +32,20 @@ def test_batches_have_few_shapes() -> None:
 
 def test_tokens_make_as_many_batches_as_a_batch_size_would() -> None:
     sizes, boundaries = (900, 80, 20), (10, 50, 300)
-    tokens = tokens_for(25, sizes, boundaries)
-    assert len(cut(sizes, boundaries, tokens)) <= math.ceil(1000 / 25)
-    assert len(cut(sizes, boundaries, tokens - 1)) > math.ceil(1000 / 25)
+    tokens, most = tokens_for(25, sizes, boundaries), most_size_for(25)
+    assert len(cut(sizes, boundaries, tokens, most)) <= math.ceil(1000 / 25)
+    assert len(cut(sizes, boundaries, tokens - 1, most)) > math.ceil(1000 / 25)
+
+
+def test_where_a_batch_size_is_asked_for_no_batch_is_far_larger() -> None:
+    asked: dict[str, Any] = {"buckets": 3, "longer": "error"}
+    counts = {10: 900, 50: 80, 300: 20}
+    layout = lay_out(counts, **asked, tokens=None, batch_size=25)
+    assert max(slot.size for slot in layout.slots) == max(layout.sizes) == 50
+    assert sum(slot.size for slot in layout.slots) == 1000
+    # Steps that are asked for are filled.
+    filled = lay_out(counts, **asked, tokens=layout.tokens, batch_size=None)
+    assert max(slot.size for slot in filled.slots) == layout.tokens // 10 > 50
 
 
 def test_boundaries_that_nothing_is_padded_to_are_no_shapes() -> None:

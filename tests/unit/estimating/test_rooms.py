@@ -1,7 +1,18 @@
 """In how much memory recorded steps find a place for every buffer."""
 
-from memfit.estimating.growth import Recording, record, replay
-from memfit.estimating.rooms import ROOM_STEP, fits, room_for
+from collections.abc import Sequence
+
+from memfit.estimating.growth import Recording, record
+from memfit.estimating.rooms import (
+    FEWEST_WALKS,
+    MOST_WALKS,
+    ROOM_STEP,
+    Step,
+    Walk,
+    all_walks,
+    random_walks,
+    room_for,
+)
 from memfit.estimating.timeline import Buffer, Timeline
 from memfit.units import MIB
 
@@ -13,36 +24,84 @@ def recorded(*buffers: tuple[str, int, int, int | None]) -> Recording:
     return record(Timeline(buffers=made, num_moments=20), 1, {})
 
 
+HOLES = recorded(("one", 4 * MIB, 0, 2), ("two", 4 * MIB, 1, None), ("three", 8 * MIB, 3, None))
+
+
+def walk(*recordings: Recording, resting: Sequence[int] = ()) -> Walk:
+    return Walk([Step.of(each, 1) for each in recordings], resting)
+
+
 def test_free_memory_in_holes_is_no_room() -> None:
-    holes = recorded(("one", 4 * MIB, 0, 2), ("two", 4 * MIB, 1, None), ("three", 8 * MIB, 3, None))
-    assert replay(holes, 1, []).num_bytes == 12 * MIB
-    assert not fits([holes], 1, [], 12 * MIB)
-    assert fits([holes], 1, [], 16 * MIB)
-    assert not fits([holes], 1, [32 * MIB], 16 * MIB)
+    assert walk(HOLES).peaks() == [12 * MIB]
+    assert not walk(HOLES).fits(12 * MIB)
+    assert walk(HOLES).fits(16 * MIB)
+    assert not walk(HOLES, resting=[32 * MIB]).fits(16 * MIB)
 
 
 def test_the_room_is_found_from_below() -> None:
-    holes = recorded(("one", 4 * MIB, 0, 2), ("two", 4 * MIB, 1, None), ("three", 8 * MIB, 3, None))
-    room = room_for([holes], 1, [], 12 * MIB)
-    assert 16 * MIB <= room <= 16 * MIB * ROOM_STEP
-    assert room_for([holes], 1, [], 100 * MIB) == 100 * MIB
+    assert 16 * MIB <= room_for([walk(HOLES)], 12 * MIB) <= 16 * MIB * ROOM_STEP
+    assert room_for([walk(HOLES)], 100 * MIB) == 100 * MIB
+    assert 13 * MIB < room_for([walk(HOLES)], 12 * MIB, most_bytes=13 * MIB) <= 13 * MIB * ROOM_STEP
+
+
+def test_all_walks_must_fit() -> None:
+    small = walk(recorded(("one", 13 * MIB, 0, 1)))
+    assert 13 * MIB <= room_for([small, small], 12 * MIB) <= 13 * MIB * ROOM_STEP
+    assert room_for([small, walk(HOLES)], 12 * MIB) >= 16 * MIB
 
 
 # A new value of a variable beside an activation: the old one was at the beginning, the new one is behind.
 UPDATE = recorded(("activation", 8 * MIB, 0, 3), ("new", 2 * MIB, 1, None), ("", 2 * MIB, -1, 2))
+LARGE = recorded(("activation", 24 * MIB, 0, 1))
 
 
 def test_what_a_step_leaves_behind_is_in_the_way_of_the_next() -> None:
-    assert replay(UPDATE, 1, [2 * MIB]).num_bytes == 12 * MIB
-    large = recorded(("activation", 24 * MIB, 0, 1))
     # Each finds its room alone; after the update, the large one meets holes of 10 and 20 MiB.
-    assert fits([large], 1, [2 * MIB], 32 * MIB)
-    assert fits([UPDATE], 1, [2 * MIB], 32 * MIB)
-    assert not fits([UPDATE, large], 1, [2 * MIB], 32 * MIB)
+    assert walk(LARGE, resting=[2 * MIB]).fits(32 * MIB)
+    assert walk(UPDATE, resting=[2 * MIB]).fits(32 * MIB)
+    assert not walk(UPDATE, LARGE, resting=[2 * MIB]).fits(32 * MIB)
 
 
-def test_steps_do_not_fill_the_memory_with_their_results() -> None:
+def test_a_result_is_held_until_the_next_one_is_there() -> None:
     loss = recorded(("loss", 4 * MIB, 0, None))
-    assert fits([loss] * 10, 1, [], 4 * MIB)
-    # The variable is there once, wherever it is.
-    assert fits([UPDATE] * 10, 1, [2 * MIB], 32 * MIB)
+    assert walk(loss, loss, loss).peaks() == [8 * MIB, 8 * MIB]
+    assert not walk(loss, loss).fits(4 * MIB)
+    # No more than two at once, and the variable is there once, wherever it is.
+    assert walk(*[loss] * 10).fits(8 * MIB)
+    assert walk(*[UPDATE] * 10, resting=[2 * MIB]).fits(32 * MIB)
+    # It wanders off, and the activation gets the whole hole behind it, until that is worth splitting.
+    peaks = walk(*[UPDATE] * 5, resting=[2 * MIB]).peaks()
+    assert peaks == [14 * MIB, 16 * MIB, 18 * MIB, 12 * MIB]
+
+
+def test_the_allocator_wastes_more_in_later_steps() -> None:
+    # The second step finds the hole that the old value has left, and gets all of it, being more than half.
+    small, resting = recorded(("activation", MIB + MIB // 2, 0, 1)), [2 * MIB, 3 * MIB]
+    assert walk(small, resting=resting).peaks() == [6 * MIB + MIB // 2]
+    assert walk(UPDATE, small, resting=resting).peaks() == [7 * MIB]
+
+
+def test_a_new_value_whose_old_one_was_not_seen_to_go() -> None:
+    update = recorded(("new", 2 * MIB, 0, None))
+    assert walk(update, update, resting=[2 * MIB]).peaks() == [4 * MIB]
+
+
+def test_random_walks_are_the_same_each_time() -> None:
+    recordings = [recorded(("one", size * MIB, 0, 1)) for size in range(1, 12)]
+    walks = random_walks(recordings, 1, [MIB])
+    assert walks == random_walks(recordings, 1, [MIB])
+    assert len(walks) == MOST_WALKS
+    assert len({tuple(walk.peaks()) for walk in walks}) == MOST_WALKS
+    assert len(random_walks(recordings[:1], 1, [])) == 1  # One step has one order.
+
+
+def test_walks_through_long_steps_are_few() -> None:
+    long = recorded(*((f"op{number}", 256, 2 * number, 2 * number + 1) for number in range(9000)))
+    assert len(random_walks([long, long], 1, [])) == FEWEST_WALKS
+
+
+def test_all_walks_pass_all_steps_twice() -> None:
+    walks = all_walks([UPDATE, LARGE], 1, [MIB, 2 * MIB])
+    assert {len(walk.steps) for walk in walks} == {4}
+    assert [MIB, 2 * MIB] in [walk.resting for walk in walks]
+    assert [2 * MIB, MIB] in [walk.resting for walk in walks]

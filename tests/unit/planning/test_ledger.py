@@ -61,3 +61,9 @@ def test_what_was_considered_says_why_not(ledger: Ledger) -> None:
     assert told["whole batches"] == (220, "did not fit when rehearsed")
     assert told[ledger.settings(chosen).in_words()] == (110, "chosen")
     assert "slower" in {verdict for _, verdict in told.values()}
+
+
+def test_what_was_chosen_is_always_told(ledger: Ledger) -> None:
+    for chosen in ledger.candidates():
+        told = [each.what for each in ledger.considered(chosen) if each.verdict == "chosen"]
+        assert told == [ledger.settings(chosen).in_words()]
