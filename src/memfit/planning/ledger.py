@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from memfit.planning.search import Candidate, Law, Try, Variant, candidates_of, is_safe, ranked
@@ -82,14 +82,32 @@ class Ledger:
         learnt = variant.bias * high_bytes / candidate.high_bytes
         self._variants[name] = replace(variant, bias=max(variant.bias, learnt))
 
+    def rehearsal(self, candidate: Candidate) -> Try | None:
+        """The rehearsal of a candidate; `None` if it ran out of memory, or was not rehearsed."""
+        return self._rehearsed.get(_key(candidate))
+
     def safe(self) -> list[Found]:
         """The candidates whose rehearsal fits, the fastest first."""
         found = [
             (each, rehearsed)
             for each in self.candidates()
-            if (rehearsed := self._rehearsal(each)) is not None and is_safe(rehearsed, self.budget_bytes)
+            if (rehearsed := self.rehearsal(each)) is not None and is_safe(rehearsed, self.budget_bytes)
         ]
         return sorted(found, key=lambda each: each[1].seconds)
+
+    def settled(self, room_bytes: Callable[[Candidate, Try], int | None]) -> Found | None:
+        """The fastest that fits when it is also known in which room its buffers find a place; `None` if none.
+
+        Args:
+            room_bytes: Finds that room for a candidate that was rehearsed without looking for it.
+        """
+        for candidate, rehearsed in self.safe():
+            if rehearsed.room_bytes is None:
+                rehearsed = replace(rehearsed, room_bytes=room_bytes(candidate, rehearsed))
+                self.note(candidate, rehearsed)
+            if is_safe(rehearsed, self.budget_bytes):
+                return candidate, rehearsed
+        return None
 
     def considered(self, chosen: Candidate) -> tuple[Considered, ...]:
         """What was chosen, the best of each kind, and whole batches where they do not fit."""
@@ -102,7 +120,7 @@ class Ledger:
         return tuple(shown)
 
     def _considered_one(self, candidate: Candidate, chosen: Candidate) -> Considered:
-        rehearsed = self._rehearsal(candidate)
+        rehearsed = self.rehearsal(candidate)
         verdict = "slower" if candidate.high_bytes <= self.budget_bytes else "does not fit"
         if _key(candidate) == _key(chosen):
             verdict = "chosen"
@@ -114,9 +132,6 @@ class Ledger:
             seconds=candidate.seconds if rehearsed is None else rehearsed.seconds,
             verdict=verdict,
         )
-
-    def _rehearsal(self, candidate: Candidate) -> Try | None:
-        return self._rehearsed.get(_key(candidate))
 
 
 def name_of(settings: Plan) -> str:

@@ -87,11 +87,13 @@ class Planner:
         """The plan."""
         self._measure(Plan(), num_measures=0)
         found = self._rehearse_best(whole_only=True) or self._search()
+        if found is not None:
+            found = self._duel(found) or self._rehearse_best()
         if found is None and not self._why_not_split:
             found = self._rehearse_smallest()
         if found is None:
             raise self._refusal()
-        return self._finish(self._duel(found))
+        return self._finish(found)
 
     def _search(self) -> Found | None:
         """What the strategies propose, the least work first, until one of them takes whole batches."""
@@ -186,31 +188,34 @@ class Planner:
                 self._best = best = (waiting[0], found)
         return best
 
-    def _duel(self, best: Found) -> Found:
-        """The faster of the two that came out ahead, timed in turn: a rehearsal may meet a busy moment."""
+    def _duel(self, best: Found) -> Found | None:
+        """The faster of the two that came out ahead, timed in turn: a rehearsal may meet a busy moment.
+
+        Each turn is one more rehearsal, and may show that one of them does not fit: then the next best of
+        all that were rehearsed, or `None`.
+        """
         rivals = [each for each in self._ledger.safe() if each[1] is not best[1]]
-        pair = [best, *rivals[:1]]
-        if len(pair) < 2 or pair[1][1].seconds > CLOSE * best[1].seconds or best[1].seconds > LONG:
+        if not rivals or rivals[0][1].seconds > CLOSE * best[1].seconds or best[1].seconds > LONG:
             return best
         self.tell("timing the two fastest in turn")
-        for _ in range(NUM_ROUNDS):
-            pair = [self._timed_again(*each) for each in pair]
-        winner, found = min(pair, key=lambda each: each[1].seconds)
-        if found.room_bytes is None:
-            settings = self._ledger.settings(winner)
-            found = replace(found, room_bytes=self._room_bytes(settings, found.least_room_bytes))
-        return (winner, found) if is_safe(found, self.budget_bytes) else pair[0]
+        for candidate in NUM_ROUNDS * (best[0], rivals[0][0]):
+            self._time_again(candidate)
+        self._best = self._ledger.settled(self._room_bytes)
+        return self._best
 
-    def _timed_again(self, candidate: Candidate, found: Try) -> Found:
+    def _time_again(self, candidate: Candidate) -> None:
+        """One more rehearsal: the least of the times and the highest of the peaks count."""
+        before = self._ledger.rehearsal(candidate)
+        if before is None:
+            return  # It ran out of memory the last time.
         again = self.bench.rehearse(self._ledger.settings(candidate), self.batch_size, most_seconds=0.0)
         if again is not None:
-            found = replace(
-                found,
-                seconds=min(found.seconds, again.seconds),
-                peak_bytes=max(found.peak_bytes, again.peak_bytes),
+            again = replace(
+                before,
+                seconds=min(before.seconds, again.seconds),
+                peak_bytes=max(before.peak_bytes, again.peak_bytes),
             )
-        self._ledger.note(candidate, found)
-        return candidate, found
+        self._ledger.note(candidate, again)
 
     def _is_worth_a_try(self, candidate: Candidate, best: Found) -> bool:
         """Whether a candidate of a kind whose rehearsals all missed may be faster than the best so far."""
@@ -224,11 +229,13 @@ class Planner:
         found = self.bench.rehearse(settings, self.batch_size)
         is_faster = found is not None and (self._best is None or found.seconds < self._best[1].seconds)
         if found is not None and is_faster and is_safe(found, self.budget_bytes):
-            found = replace(found, room_bytes=self._room_bytes(settings, found.least_room_bytes))
+            found = replace(found, room_bytes=self._room_bytes(candidate, found))
         self._ledger.note(candidate, found)
         return found if found is not None and is_safe(found, self.budget_bytes) else None
 
-    def _room_bytes(self, settings: Plan, least_bytes: int) -> int | None:
+    def _room_bytes(self, candidate: Candidate, found: Try) -> int | None:
+        """The limit under which steps of a candidate find a place for every buffer, if that can be told."""
+        settings, least_bytes = self._ledger.settings(candidate), found.least_room_bytes
         try:
             return self.bench.room_bytes(settings, self.batch_size, least_bytes, self.budget_bytes)
         except SetupError as fault:  # The profiler is in use.
@@ -254,7 +261,7 @@ class Planner:
             rehearsed_seconds=rehearsed.seconds,
             high_bytes=rehearsed.high_bytes,
             considered=self._ledger.considered(chosen),
-            notes=tuple(self._notes),
+            notes=tuple(dict.fromkeys(self._notes)),
         )
 
     def _evaluation(self, plan: Plan) -> int | None:

@@ -67,3 +67,21 @@ def test_what_was_chosen_is_always_told(ledger: Ledger) -> None:
     for chosen in ledger.candidates():
         told = [each.what for each in ledger.considered(chosen) if each.verdict == "chosen"]
         assert told == [ledger.settings(chosen).in_words()]
+
+
+def test_one_that_does_not_fit_after_all_gives_way_to_the_next(ledger: Ledger) -> None:
+    first, second, third = ledger.waiting()[:3]
+    for candidate in (first, second, third):
+        ledger.note(candidate, rehearsed(candidate, 150))
+    rooms = {ledger.settings(first): 150, ledger.settings(second): 210, ledger.settings(third): 160}
+
+    def chosen() -> Plan | None:
+        found = ledger.settled(lambda candidate, _: rooms[ledger.settings(candidate)] * MIB)
+        assert found is None or found[1].high_bytes <= ledger.budget_bytes
+        return None if found is None else ledger.settings(found[0])
+
+    assert chosen() == ledger.settings(first)
+    ledger.note(first, rehearsed(first, 199))  # Timed again, it peaks higher.
+    assert chosen() == ledger.settings(third), "the second has no room"
+    ledger.note(third, None)
+    assert chosen() is None
