@@ -9,10 +9,11 @@ Cost: short blocks of steps of `model.fit` and of a loop of one's own, plain and
 process, and the median of their ratios: what a machine does beside it hits both of a pair, or few pairs.
 What is done once, at the beginning and at the end, is not in the blocks. Released: models built, trained one
 step and released in one process; the slope of device memory, of host memory and of what `malloc` has given
-out, after the first fifth, with its interval. Beside it the same without memfit and without a model: only the
-`tf.data` set that Keras makes of the arrays, made and read as often. "flat" is what does not grow by the test
-that `memfit.watch` makes. Where models grow, it says whether data sets alone do so no less: whether the
-intervals of the two slopes meet. The sets are read op by op, which leaves some more than `fit` does.
+out, after the first fifth, with its interval. Trained by `train_on_batch`, which takes the arrays as they
+are, and by `fit`, for which Keras makes a `tf.data` set of them. Beside it the same without memfit and
+without a model: only such sets, made and read as often. "flat" is what does not grow by the test that
+`memfit.watch` makes. Where models grow, it says whether data sets alone do so no less: whether the intervals
+of the two slopes meet. The sets are read op by op, which leaves some more than `fit` does.
 """
 
 from __future__ import annotations
@@ -135,8 +136,8 @@ def measure_cost() -> dict[str, dict[str, float]]:
 Readings = dict[str, list[tuple[float, float]]]
 
 
-def measure_release(num_models: int) -> Readings:
-    """What is held after every so many models."""
+def measure_release(num_models: int, is_by_fit: bool) -> Readings:
+    """What is held after every so many models, trained by `fit` or by `train_on_batch`."""
     import keras
     import numpy as np
 
@@ -146,7 +147,10 @@ def measure_release(num_models: int) -> Readings:
         layers = [keras.layers.Dense(64, "swish"), keras.layers.Dense(1)]  # Both swish and fit register.
         model = keras.Sequential([keras.Input((8,)), *layers])
         model.compile("adam", "mse")
-        model.fit(x, x[:, :1], batch_size=BATCH, epochs=1, verbose=0)
+        if is_by_fit:
+            model.fit(x, x[:, :1], batch_size=BATCH, epochs=1, verbose=0)
+        else:
+            model.train_on_batch(x, x[:, :1])
 
     def round_() -> None:
         train()
@@ -205,12 +209,14 @@ def show_cost() -> None:
 
 def show_release(num_models: int) -> None:
     """Prints the slopes of memory over models that were released, and over data sets alone."""
-    models = fresh(measure_release, num_models)
     alone = fresh(measure_data, num_models)
-    for name in models:
-        found, beside = trend(models[name]), trend(alone[name])
-        print(f"{num_models:,} models, {name}: {_told(found, models[name])}: {_judged(found, beside)}")
-        print(f"{num_models:,} data sets alone, {name}: {_told(beside, alone[name])}", flush=True)
+    for name, readings in alone.items():
+        print(f"{num_models:,} data sets alone, {name}: {_told(trend(readings), readings)}", flush=True)
+    for way, is_by_fit in (("train_on_batch", False), ("fit", True)):
+        for name, readings in fresh(measure_release, num_models, is_by_fit).items():
+            found, beside = trend(readings), trend(alone[name]) if is_by_fit else None
+            told = f"{_told(found, readings)}: {_judged(found, beside)}"
+            print(f"{num_models:,} models by {way}, {name}: {told}", flush=True)
 
 
 def _told(found: Trend, readings: list[tuple[float, float]]) -> str:
@@ -219,10 +225,10 @@ def _told(found: Trend, readings: list[tuple[float, float]]) -> str:
     return f"{slope} KiB each, interval {low} to {high}, in all {growth:+,.0f} KiB"
 
 
-def _judged(found: Trend, beside: Trend) -> str:
+def _judged(found: Trend, beside: Trend | None) -> str:
     if not found.is_growing:
         return "flat"
-    if found.low <= beside.high:
+    if beside is not None and found.low <= beside.high:
         return "GROWS, no more than data sets alone"
     return "GROWS"
 

@@ -116,6 +116,10 @@ def batch_by_length(
     memfit.fit(model, batches, epochs=10)
     ```
     """
+    if not (weigh_alike is None or isinstance(weigh_alike, bool)):
+        raise UsageError(
+            f"weigh_alike is True, False, or None for what training needs. Received: {weigh_alike!r}."
+        )
     if padding_value is None:
         padding_value = 0.0 if model is None else padding_value_of(model)
     sizes_for = None

@@ -169,6 +169,8 @@ def test_where_no_weights_are_needed_there_are_none() -> None:
     assert len(by_length(x).element_spec) == 1
     inputs = as_set(x, y).map(lambda inputs, _: inputs)
     assert len(by_length(inputs).element_spec) == 1
+    with pytest.raises(memfit.UsageError, match=r"weigh_alike is True, False, or None .* Received: 'yes'"):
+        by_length((x, y), weigh_alike="yes")
 
 
 def test_micro_batches_make_the_same_updates() -> None:
