@@ -24,6 +24,20 @@ def fill(num_mib: int) -> float:
     return float(tf.reduce_max(tf.ones([num_mib * 2**20 // 4])))
 
 
+def wait_for_memory(num_waiting: int) -> float:
+    """As many ops wait for memory as are said, and one that would give some back comes after them."""
+    import tensorflow as tf
+
+    @tf.function
+    def step(large: tf.Tensor, small: tf.Tensor) -> tf.Tensor:
+        held = tf.fill([large], 1.0)
+        with tf.control_dependencies([held]):
+            waiting = [tf.reduce_sum(tf.fill([small + number], 1.0)) for number in range(num_waiting)]
+            return tf.add_n([*waiting, tf.reduce_sum(held)])
+
+    return float(step(tf.constant(40 * 2**20 // 4), tf.constant(30 * 2**20 // 4)))
+
+
 def print_a_megabyte() -> str:
     sys.stdout.write("x" * 2**20)
     sys.stderr.write("y" * 2**20 + "the end")

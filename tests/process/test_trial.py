@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 import memfit
+from memfit.budgeting import allocator, machine
 from memfit.records import Outcome
 from memfit.units import MIB
 from tests.process import targets
@@ -43,6 +44,16 @@ def test_a_child_that_runs_out_of_device_memory() -> None:
     assert (measured.request.num_bytes, measured.request.op) == (200 * MIB, "Fill")
     assert measured.request.shape == (200 * MIB // 4,)
     assert "targets.py:" in measured.reason
+
+
+def test_ops_that_wait_for_memory_do_not_keep_the_one_that_gives_it_back_from_running() -> None:
+    num_cores = machine.num_cores()
+    measured = memfit.measure(targets.wait_for_memory, num_cores, device_limit="64MiB")
+    assert (measured.outcome, measured.num_failed_requests) == (Outcome.OK, 0)
+    # With a thread a core, as TensorFlow has it, all of them wait, and there is memory enough all the same.
+    threads = {allocator.THREADS: str(num_cores)}
+    measured = memfit.measure(targets.wait_for_memory, num_cores, device_limit="64MiB", environment=threads)
+    assert measured.outcome is Outcome.DEVICE_OUT_OF_MEMORY
 
 
 def test_a_child_that_prints_a_megabyte() -> None:

@@ -1,7 +1,7 @@
 """TensorFlow's CPU allocator, as the environment tells it: which one, and up to where.
 
 On the CPU, TensorFlow can use the same best-fit allocator that GPUs have. It counts every byte and
-has a hard limit, so that the CPU has a true meter and a real out-of-memory. TensorFlow reads two
+has a hard limit, so that the CPU has a true meter and a real out-of-memory. TensorFlow reads some
 variables when its first op runs; this file is the only one that knows their names. It never loads
 TensorFlow.
 """
@@ -21,6 +21,7 @@ CHOICE: Final = "MEMFIT_CPU_ALLOCATOR"
 USE_BFC: Final = "TF_CPU_ALLOCATOR_USE_BFC"
 LIMIT_MIB: Final = "TF_CPU_BFC_MEM_LIMIT_IN_MB"
 ONEDNN: Final = "TF_ENABLE_ONEDNN_OPTS"
+THREADS: Final = "TF_NUM_INTEROP_THREADS"
 
 # The allocator takes regions that double in size and are only touched when used. A wall this far above the
 # machine's memory lets it grow as freely as malloc would; TensorFlow's own wall stands at 64 GiB.
@@ -28,6 +29,11 @@ WALL_OVER_MEMORY: Final = 4
 
 # The allocator's first region is this large and takes in TensorFlow's many small tensors.
 FIRST_REGION_BYTES: Final = 2 * MIB
+
+# An op that waits for memory keeps its thread. TensorFlow has as many threads for ops as there are cores:
+# when all of them wait, none is left to run the op that would give memory back, and 10 s later they fail.
+# More than one to spare helped no further, and made steps slower and their peaks higher.
+SPARE_THREADS: Final = 1
 
 Environment = MutableMapping[str, str]
 
@@ -50,15 +56,14 @@ def turn_on(environment: Environment) -> None:
     environment.setdefault(LIMIT_MIB, str(wall_bytes // MIB))
 
 
-def set_limit(environment: Environment, limit_bytes: int, *, is_clean: bool = False) -> None:
+def set_limit(environment: Environment, limit_bytes: int) -> None:
     """Makes `limit_bytes`, in whole MiB, the hard limit of the CPU's allocator, beside its first region.
+
+    Under a limit, ops wait for memory; so there is a thread more than cores, unless the user said how many.
 
     Args:
         environment: The environment to write to, of this process or of a child.
         limit_bytes: The limit in bytes.
-        is_clean: Whether to turn oneDNN off, too. With oneDNN an out-of-memory inside a matrix
-            product usually ends the process with a segmentation fault; without it, it is an
-            exception, and training is slower.
     """
     if limit_bytes < MIB:
         raise UnitError(
@@ -68,8 +73,7 @@ def set_limit(environment: Environment, limit_bytes: int, *, is_clean: bool = Fa
     environment[BUDGET] = str(limit_bytes)
     environment[USE_BFC] = "true"
     environment[LIMIT_MIB] = str((limit_bytes + FIRST_REGION_BYTES) // MIB)
-    if is_clean:
-        environment[ONEDNN] = "0"
+    environment.setdefault(THREADS, str(machine.num_cores() + SPARE_THREADS))
 
 
 def is_on(environment: Environment) -> bool:

@@ -41,6 +41,17 @@ def test_a_limit_leaves_the_first_region_beside_it() -> None:
     assert allocator.ONEDNN not in environment
 
 
+def test_under_a_limit_there_are_threads_to_spare_unless_the_user_said_how_many() -> None:
+    environment: dict[str, str] = {}
+    allocator.turn_on(environment)
+    assert allocator.THREADS not in environment
+    allocator.set_limit(environment, MIB)
+    assert int(environment[allocator.THREADS]) > machine.num_cores()
+    own = {allocator.THREADS: "1"}
+    allocator.set_limit(own, MIB)
+    assert own[allocator.THREADS] == "1"
+
+
 def test_a_limit_below_one_mib_is_refused() -> None:
     with pytest.raises(UnitError, match="The smallest limit is 1MiB"):
         allocator.set_limit({}, MIB - 1)
