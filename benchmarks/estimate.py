@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -184,10 +184,17 @@ def fresh(function: Callable[..., Any], *arguments: Any) -> Any:
     return measured.value
 
 
-def keeps_cap(name: str, batch_size: int, limit_bytes: int) -> bool:
+def keeps_cap(
+    name: str, batch_size: int, limit_bytes: int, environment: Mapping[str, str] | None = None
+) -> bool:
     """Whether real steps go well under a limit, in a fresh process."""
     measured = memfit.measure(
-        take_steps, name, batch_size, device_limit=limit_bytes, timeout_seconds=CAP_SECONDS
+        take_steps,
+        name,
+        batch_size,
+        device_limit=limit_bytes,
+        timeout_seconds=CAP_SECONDS,
+        environment=environment,
     )
     return measured.outcome is memfit.Outcome.OK and not measured.num_failed_requests
 
