@@ -19,13 +19,13 @@ from memfit.units import MIB
 # allocator fits them into other holes. Chosen so that real runs keep to the upper bound: `make bench
 # TARGET=estimate`.
 SPREAD_BELOW: Final = 0.10
-SPREAD_ABOVE: Final = 0.08
+SPREAD_ABOVE: Final = 0.065
 # Over the highest that was replayed.
-SPREAD_OF_HIGHEST: Final = 0.04
+SPREAD_OF_HIGHEST: Final = 0.03
 # A few recordings say less than many: this much more, over their number.
 SPREAD_OF_FEW: Final = 0.20
 # Steps must find a place among the holes that others leave, and in another order they leave others.
-SPREAD_OF_ROOM: Final = 0.03
+SPREAD_OF_ROOM: Final = 0.01
 # An update that must leave the old value of a variable alone puts the new one wherever there is room, and
 # large variables leave large holes: so many more of the largest must find a place. The spread has some.
 NUM_SPARE: Final = 2

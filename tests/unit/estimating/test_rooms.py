@@ -96,7 +96,7 @@ def test_random_walks_are_the_same_each_time() -> None:
 
 
 def test_walks_through_long_steps_are_few() -> None:
-    long = recorded(*((f"op{number}", 256, 2 * number, 2 * number + 1) for number in range(9000)))
+    long = recorded(*((f"op{number}", 256, 2 * number, 2 * number + 1) for number in range(18_000)))
     assert len(random_walks([long, long], 1, [])) == FEWEST_WALKS
 
 
