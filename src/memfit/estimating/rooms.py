@@ -22,7 +22,7 @@ from memfit.estimating.growth import Recording, moments
 # A walk has so many steps. There are the more walks the fewer buffers a step has, for they take time.
 NUM_STEPS: Final = 5
 FEWEST_WALKS, MOST_WALKS = 2, 30
-WALKED_BUFFERS: Final = 150_000
+WALKED_BUFFERS: Final = 100_000
 # The allocator's first region, which a limit leaves beside it. Half of it is taken for TensorFlow's own.
 SMALL_BYTES: Final = FIRST_REGION_BYTES // 2
 # The room is found to within this share.
