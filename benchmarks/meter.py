@@ -30,7 +30,7 @@ from memfit.budgeting import allocator, machine
 from memfit.units import MIB, format_bytes, format_seconds
 
 NUM_REPEATS = 5
-WAITING, NUM_RUNS, LIMITS = ("gru-2", 64), 8, (1.03, 1.1)
+WAITING, NUM_RUNS, LIMITS = ("gru-2", 64), 6, (1.03, 1.1)
 ALONE = """
 import memfit
 from benchmarks.meter import hold

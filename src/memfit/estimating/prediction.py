@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, pstdev
 from typing import Final
 
 from memfit.estimating.chunks import rounded
@@ -19,7 +19,9 @@ from memfit.units import MIB
 # allocator fits them into other holes. Chosen so that real runs keep to the upper bound: `make bench
 # TARGET=estimate`.
 SPREAD_BELOW: Final = 0.10
-SPREAD_ABOVE: Final = 0.055
+SPREAD_ABOVE: Final = 0.085
+# The more the replayed peaks differ, the further another process may be off: so many of their deviations.
+NUM_DEVIATIONS: Final = 0.75
 # Over the highest that was replayed.
 SPREAD_OF_HIGHEST: Final = 0.03
 # A few recordings say less than many: this much more, over their number.
@@ -166,7 +168,7 @@ class Growth:
     def _high_bytes(self, walks: Sequence[Walk], peaks: Sequence[int], num_recordings: int) -> float:
         """What must be there, so that steps with such peaks do not run into holes."""
         middle = median(peaks)
-        least = middle * (1 + SPREAD_ABOVE + SPREAD_OF_FEW / num_recordings)
+        least = middle * (1 + SPREAD_ABOVE + SPREAD_OF_FEW / num_recordings) + NUM_DEVIATIONS * pstdev(peaks)
         largest = max(self.weights, default=0) if self.slots else 0
         spare = max(0.0, NUM_SPARE * largest - SPARE_IN_SPREAD * middle)
         more = SPREAD_OF_ROOM * middle

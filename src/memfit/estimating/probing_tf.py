@@ -52,8 +52,7 @@ FEW_BUFFERS: Final = 2_000
 RECORDING_SECONDS: Final = 2.0
 # Whenever TensorFlow makes a function ready, ops that could run in any order come in another one, and tend to
 # keep to it: of attention over 256 steps, one process held 267 MiB and another 290. So the function is made
-# ready again after so many recordings, unless the first call, which also traces it, took long.
-NUM_ALIKE: Final = 2
+# ready again before each recording, unless the first call, which also traces it, took long.
 READY_SECONDS: Final = 4.0
 # The smallest and the largest batch are timed so often; a step that takes long, once.
 NUM_TIMED: Final = 2
@@ -272,7 +271,7 @@ class _Probe:
         found: list[Timeline] = []
         start = time.perf_counter()
         while len(found) < most:
-            if (len(found) + 1) % NUM_ALIKE == 0 and self._first_seconds <= READY_SECONDS:
+            if self._first_seconds <= READY_SECONDS:
                 device_tf.forget_kernels()
                 call()
             found.append(self._record(call))
