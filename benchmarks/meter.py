@@ -5,9 +5,9 @@
 
 Times are the minimum of interleaved repeats in processes of their own, since machines are shared; each
 ratio compares two things measured in the same run. Waiting: training steps of two GRU(192) under limits that
-are little above their usual peak, in fresh processes, as many at once as there are cores; with as many
-threads for ops as cores, which is what TensorFlow has, and with some more, as memfit gives it under a limit;
-how many of those runs failed, and what a step takes alone, with room enough.
+are little above their usual peak, in fresh processes, two for each core at once, since what fails waits most
+of the time; with as many threads for ops as cores, which is what TensorFlow has, and with some more, as
+memfit gives it under a limit; how many of those runs failed, and what a step takes alone, with room enough.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def _waiting() -> Table:
     limits = [int(share * usual) for share in LIMITS]
     table = Table("threads", "a step", *(f"failed at {format_bytes(limit)}" for limit in limits))
     table.title = f"2 x GRU(192), batch {WAITING[1]}, usual peak {format_bytes(int(usual))}"
-    with ThreadPoolExecutor(num_cores) as pool:
+    with ThreadPoolExecutor(2 * num_cores) as pool:
         for num, threads in ways.items():
             kept = [
                 list(pool.map(keeps_cap, *([each] * NUM_RUNS for each in (*WAITING, limit, threads))))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median, pstdev
+from statistics import median
 from typing import Final
 
 from memfit.estimating.chunks import rounded
@@ -19,15 +19,11 @@ from memfit.units import MIB
 # allocator fits them into other holes. Chosen so that real runs keep to the upper bound: `make bench
 # TARGET=estimate`.
 SPREAD_BELOW: Final = 0.10
-SPREAD_ABOVE: Final = 0.085
-# The more the replayed peaks differ, the further another process may be off: so many of their deviations.
-NUM_DEVIATIONS: Final = 0.75
+SPREAD_ABOVE: Final = 0.065
 # Over the highest that was replayed.
-SPREAD_OF_HIGHEST: Final = 0.03
-# A few recordings say less than many: this much more, over their number.
+SPREAD_OF_HIGHEST: Final = 0.01
+# A few orders of ops say less than many: this much more, over one more than their number.
 SPREAD_OF_FEW: Final = 0.20
-# Steps must find a place among the holes that others leave, and in another order they leave others.
-SPREAD_OF_ROOM: Final = 0.01
 # An update that must leave the old value of a variable alone puts the new one wherever there is room, and
 # large variables leave large holes: so many more of the largest must find a place. The spread has some.
 NUM_SPARE: Final = 2
@@ -61,11 +57,18 @@ class Span:
         length: Time steps; `None` where no axis is free.
         recordings: The recorded steps.
         seconds: How the time of a step grows with its examples.
+        is_redrawn: Whether TensorFlow drew the order of ops anew before each recording.
     """
 
     length: int | None
     recordings: tuple[Recording, ...]
     seconds: Law
+    is_redrawn: bool = True
+
+    @property
+    def num_orders(self) -> int:
+        """How many orders of ops were recorded."""
+        return len(self.recordings) if self.is_redrawn else 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +138,7 @@ class Growth:
         peaks = [peak for walk in walks for peak in walk.peaks()]
         seconds = near[-1].seconds.value(examples) * _times(near[-1].length, length)
         last = sorted(found[-1], key=lambda peak: peak.needed_bytes)
-        high = self._high_bytes(walks, peaks, len(near[-1].recordings))
+        high = self._high_bytes(walks, peaks, near[-1].num_orders)
         return Prediction(
             peak_bytes=int(median(peaks) * stretch),
             low_bytes=int(min(peaks) * stretch * (1 - SPREAD_BELOW)),
@@ -165,15 +168,15 @@ class Growth:
         exact = tuple(span for span in self.spans if span.length == length)
         return exact or self.spans[-2:]
 
-    def _high_bytes(self, walks: Sequence[Walk], peaks: Sequence[int], num_recordings: int) -> float:
+    def _high_bytes(self, walks: Sequence[Walk], peaks: Sequence[int], num_orders: int) -> float:
         """What must be there, so that steps with such peaks do not run into holes."""
         middle = median(peaks)
-        least = middle * (1 + SPREAD_ABOVE + SPREAD_OF_FEW / num_recordings) + NUM_DEVIATIONS * pstdev(peaks)
+        usual = middle * (1 + SPREAD_ABOVE + SPREAD_OF_FEW / (num_orders + 1))
         largest = max(self.weights, default=0) if self.slots else 0
         spare = max(0.0, NUM_SPARE * largest - SPARE_IN_SPREAD * middle)
-        more = SPREAD_OF_ROOM * middle
-        room = room_for(walks, int(least - more))
-        return max(room + more, least + spare, max(peaks) * (1 + SPREAD_OF_HIGHEST))
+        least = max(usual + spare, max(peaks) * (1 + SPREAD_OF_HIGHEST))
+        # Steps must also find a place among the holes that others leave.
+        return room_for(walks, int(least))
 
     def _peaks(self, span: Span, examples: int, resting: Sequence[int]) -> list[Peak]:
         return [replay(recording, examples, resting) for recording in span.recordings]

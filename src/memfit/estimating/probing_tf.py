@@ -44,12 +44,12 @@ MOST_BUFFERS: Final = 12_000
 VALIDATION_FULL_LENGTH: Final = 32
 VALIDATION_MOST_BUFFERS: Final = 3_000
 # Ops that could run in any order do, so a step is recorded several times: the cheaper, the oftener.
-NUM_RECORDINGS: Final = 5
-MANY_RECORDINGS: Final = 11
+NUM_RECORDINGS: Final = 8
+MANY_RECORDINGS: Final = 16
 FEW_RECORDINGS: Final = 3
 FEW_BUFFERS: Final = 2_000
-# After the fewest, no more are made once they have taken so long.
-RECORDING_SECONDS: Final = 2.0
+# After the fewest, no more are made once this and all before it have taken so long.
+PROBE_SECONDS: Final = 5.5
 # Whenever TensorFlow makes a function ready, ops that could run in any order come in another one, and tend to
 # keep to it: of attention over 256 steps, one process held 267 MiB and another 290. So the function is made
 # ready again before each recording, unless the first call, which also traces it, took long.
@@ -233,6 +233,7 @@ class _Probe:
             )
         )
         self._name = model.name
+        self._start = time.perf_counter()
         self._first_seconds = 0.0
 
     def choose_lengths(self) -> tuple[int | None, ...]:
@@ -264,20 +265,25 @@ class _Probe:
         *smaller, base = self._sizes
         others = {batch: found[batch][0] for batch in smaller}
         recordings = record_all(found[base], base, others)
-        return Span(length=length, recordings=recordings, seconds=_time_law(seconds))
+        return Span(
+            length=length, recordings=recordings, seconds=_time_law(seconds), is_redrawn=self._is_redrawn
+        )
 
     def _record_more(self, call: Callable[[], Any], most: int) -> list[Timeline]:
         """Records a step again, so many times at most, as long as it does not take long."""
         found: list[Timeline] = []
-        start = time.perf_counter()
         while len(found) < most:
-            if self._first_seconds <= READY_SECONDS:
+            if self._is_redrawn:
                 device_tf.forget_kernels()
                 call()
             found.append(self._record(call))
-            if len(found) + 1 >= FEW_RECORDINGS and time.perf_counter() - start > RECORDING_SECONDS:
+            if len(found) + 1 >= FEW_RECORDINGS and time.perf_counter() - self._start > PROBE_SECONDS:
                 break
         return found
+
+    @property
+    def _is_redrawn(self) -> bool:
+        return self._first_seconds <= READY_SECONDS
 
     def _recordings(self, num_buffers: int) -> int:
         return MANY_RECORDINGS if num_buffers <= FEW_BUFFERS else NUM_RECORDINGS
