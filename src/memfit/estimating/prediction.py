@@ -22,10 +22,11 @@ SPREAD_BELOW: Final = 0.10
 SPREAD_ABOVE: Final = 0.065
 # Over the highest that was replayed.
 SPREAD_OF_HIGHEST: Final = 0.01
-# A few orders of ops say less than many: this much more, over one more than their number.
-SPREAD_OF_FEW: Final = 0.20
+# A few orders of ops say less than many: this much more, over their number.
+SPREAD_OF_FEW: Final = 0.10
 # An update that must leave the old value of a variable alone puts the new one wherever there is room, and
-# large variables leave large holes: so many more of the largest must find a place. The spread has some.
+# large variables leave large holes: so many more of the largest must find a place. Of the large activations
+# one more must, for another order of ops may hold it longer. The spread has room for some of that.
 NUM_SPARE: Final = 2
 SPARE_IN_SPREAD: Final = 0.06
 # What TensorFlow keeps of its own beside a step: constants, counters.
@@ -171,9 +172,10 @@ class Growth:
     def _high_bytes(self, walks: Sequence[Walk], peaks: Sequence[int], num_orders: int) -> float:
         """What must be there, so that steps with such peaks do not run into holes."""
         middle = median(peaks)
-        usual = middle * (1 + SPREAD_ABOVE + SPREAD_OF_FEW / (num_orders + 1))
+        usual = middle * (1 + SPREAD_ABOVE + SPREAD_OF_FEW / num_orders)
         largest = max(self.weights, default=0) if self.slots else 0
-        spare = max(0.0, NUM_SPARE * largest - SPARE_IN_SPREAD * middle)
+        another = median(step.large_bytes for step in walks[0].steps)
+        spare = max(0.0, max(NUM_SPARE * largest, another) - SPARE_IN_SPREAD * middle)
         least = max(usual + spare, max(peaks) * (1 + SPREAD_OF_HIGHEST))
         # Steps must also find a place among the holes that others leave.
         return room_for(walks, int(least))

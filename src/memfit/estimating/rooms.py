@@ -13,6 +13,7 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from heapq import nlargest
 from typing import Final
 
 from memfit.budgeting.allocator import FIRST_REGION_BYTES
@@ -25,8 +26,10 @@ FEWEST_WALKS, MOST_WALKS = 2, 30
 WALKED_BUFFERS: Final = 100_000
 # The allocator's first region, which a limit leaves beside it. Half of it is taken for TensorFlow's own.
 SMALL_BYTES: Final = FIRST_REGION_BYTES // 2
+# A size is one of several when as many buffers have it or more.
+NUM_LARGE: Final = 3
 # The room is found to within this share.
-ROOM_STEP: Final = 1.01
+ROOM_STEP: Final = 1.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,11 @@ class Step:
             [rounded(law.at(num_examples)) for law in recording.laws],
             [buffer.born < 0 for buffer in recording.timeline.buffers],
         )
+
+    @property
+    def large_bytes(self) -> int:
+        """The size of large buffers, of which there are several: one or two may be larger."""
+        return min(nlargest(NUM_LARGE, self.sizes), default=0)
 
 
 @dataclass(frozen=True, slots=True)
