@@ -72,13 +72,21 @@ class Ledger:
         return replace(self._plans[candidate.variant.name], micro_batch=candidate.micro_batch)
 
     def note(self, candidate: Candidate, rehearsed: Try | None) -> None:
-        """How a rehearsal went; `None` if it ran out of memory. Of one that missed, its kind learns."""
+        """How a rehearsal went; `None` if it ran out of memory. Of one that missed, its kind learns.
+
+        A whole batch is one more point of the law: it says little of micro-batches, where other buffers may
+        be the largest. A micro-batch that missed makes all of its kind larger by as much.
+        """
         name = candidate.variant.name
         self._rehearsed[name, candidate.micro_batch] = rehearsed
         if rehearsed is not None and is_safe(rehearsed, self.budget_bytes):
             return
-        high_bytes = 2 * self.budget_bytes if rehearsed is None else rehearsed.high_bytes
-        variant = self._variants[name]
+        variant, ran_out_bytes = self._variants[name], 2 * self.budget_bytes
+        if candidate.micro_batch is None:
+            ran_out = Try(num_examples=self.batch_size, peak_bytes=ran_out_bytes, seconds=candidate.seconds)
+            self.add_tries(variant, [rehearsed or ran_out])
+            return
+        high_bytes = ran_out_bytes if rehearsed is None else rehearsed.high_bytes
         learnt = variant.bias * high_bytes / candidate.high_bytes
         self._variants[name] = replace(variant, bias=max(variant.bias, learnt))
 

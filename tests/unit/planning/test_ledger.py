@@ -34,16 +34,31 @@ def test_the_fastest_waits_first_and_waits_no_more_once_it_was_rehearsed(ledger:
 
 
 @pytest.mark.parametrize("mebibytes", [220, None])
-def test_a_rehearsal_that_missed_makes_its_kind_look_larger_and_no_other(
+def test_a_micro_batch_that_missed_makes_its_kind_look_larger_and_no_other(
     ledger: Ledger, mebibytes: int | None
 ) -> None:
     before = {(each.variant.name, each.micro_batch): each.peak_bytes for each in ledger.candidates()}
-    first = ledger.waiting()[0]
+    first = next(each for each in ledger.waiting() if each.micro_batch and not each.variant.name)
     ledger.note(first, None if mebibytes is None else rehearsed(first, mebibytes))
     assert not ledger.safe()
     for each in ledger.candidates():
         size = before[each.variant.name, each.micro_batch]
         assert each.peak_bytes > size if each.variant.name == "" else each.peak_bytes == size
+
+
+@pytest.mark.parametrize(("mebibytes", "halves"), [(360, 161), (None, 174)])
+def test_a_whole_batch_that_missed_leaves_alone_what_was_measured_at_small_ones(
+    ledger: Ledger, mebibytes: int | None, halves: int
+) -> None:
+    whole = ledger.waiting()[0]
+    assert whole.micro_batch is None
+    ledger.note(whole, None if mebibytes is None else rehearsed(whole, mebibytes))
+    assert not ledger.safe()
+    plain = {each.micro_batch: each.peak_bytes / MIB for each in ledger.candidates() if not each.variant.name}
+    assert plain[None] == (mebibytes or 400), "of one that ran out: twice the budget"
+    assert plain[1] == 41
+    assert plain[2] == 61
+    assert plain[4] == pytest.approx(halves, abs=1), "on the line from 60 at 2 examples to the whole batch"
 
 
 def test_more_tries_are_taken_up(ledger: Ledger) -> None:
