@@ -20,6 +20,7 @@ from memfit.estimating.batches_tf import Batches
 from memfit.estimating.estimate_tf import choose_batch_size
 from memfit.estimating.growth import record
 from memfit.estimating.pipeline_tf import under_way_bytes
+from memfit.estimating.prediction import NUM_SPARE
 from memfit.estimating.probing_tf import Subject, make_step
 from memfit.estimating.recording_tf import record_step
 from memfit.estimating.rooms import all_walks, room_for
@@ -29,6 +30,7 @@ from memfit.measuring.oom import is_device_oom
 from memfit.planning.search import Try, fits_twice
 from memfit.records import Plan
 from memfit.splitting import internals_tf as internals
+from memfit.splitting.marking_tf import marked
 from memfit.strategies.applying_tf import checkpoint
 
 # Steps that are measured; a long one only once.
@@ -60,6 +62,7 @@ class Bench:
         self._subject, self._batches, self._shadow = subject, batches, shadow
         self._functions: dict[Any, Callable[..., Any]] = {}
         self._micro_batch = tf.Variable(1, trainable=False)
+        self._has_begun = tf.Variable(False, trainable=False)
         model = subject.model
         self.slot_bytes = num_bytes(shadow.variables)
         updated_bytes = self.slot_bytes + num_bytes(model.trainable_variables)
@@ -71,9 +74,9 @@ class Bench:
         self.resting_bytes = other_bytes + sum(self._resting)
         self._is_kept = fits_twice(self.resting_bytes, updated_bytes, budget_bytes)
         # Updates of several variables run at once, in any order. Where old weights are not kept, running out
-        # of memory among them ends the training: one more temporary of the largest variable must fit.
+        # of memory among them ends the training: temporaries of the largest variable must find a place.
         largest = max((bytes_of(each.shape, each.dtype) for each in model.trainable_variables), default=0)
-        self._spare_bytes = 0 if self._is_kept else largest
+        self._spare_bytes = 0 if self._is_kept else NUM_SPARE * largest
 
     def run(self, plan: Plan, sizes: tuple[int, ...], *, is_split: bool = False) -> list[Try]:
         """Whole batches of some sizes by a plan, its micro-batches aside.
@@ -136,6 +139,8 @@ class Bench:
         model = self._subject.model
         size = None if plan.micro_batch is None else self._micro_batch
         step = make_step(self._subject, self._shadow if is_training else None, size)
+        if is_training and not self._is_kept:  # As `memfit.fit` does: all gradients are there at once.
+            step = marked(step, self._shadow, self._has_begun)
 
         def run(*batch: Any) -> Any:
             with ExitStack() as stack:

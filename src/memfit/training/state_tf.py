@@ -19,6 +19,7 @@ import tensorflow as tf
 from memfit.measuring import device_tf
 from memfit.planning.search import fits_twice
 from memfit.splitting import internals_tf as internals
+from memfit.splitting.marking_tf import marked
 
 LOST: Final = (
     "memory ran out while the optimizer updated the weights, and their old values were not kept, since both "
@@ -68,21 +69,9 @@ class State:
 
     def marked(self, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """A step that says when the optimizer begins, if that must be known."""
-        has_begun = self._has_begun
-        if has_begun is None:
+        if self._has_begun is None:
             return step
-
-        def mark(gradients: Any) -> Any:
-            with tf.control_dependencies(tf.nest.flatten(gradients, expand_composites=True)):
-                marked = has_begun.assign(True)
-            with tf.control_dependencies([marked]):
-                return tf.nest.map_structure(tf.identity, gradients, expand_composites=True)
-
-        def run(batch: Any) -> Any:
-            with internals.before_update(self._optimizer, mark):
-                return step(batch)
-
-        return run
+        return marked(step, self._optimizer, self._has_begun)
 
 
 def _updated(model: Any, optimizer: Any) -> list[Any]:
