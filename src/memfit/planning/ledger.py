@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from memfit.planning.search import Candidate, Law, Try, Variant, candidates_of, is_safe, ranked
+from memfit.planning.search import Candidate, Law, Try, Variant, candidates_of, is_safe, peak_under, ranked
 from memfit.records import Considered, Plan
 
 # A candidate and the rehearsal that it went well in.
@@ -81,12 +81,15 @@ class Ledger:
         self._rehearsed[name, candidate.micro_batch] = rehearsed
         if rehearsed is not None and is_safe(rehearsed, self.budget_bytes):
             return
-        variant, ran_out_bytes = self._variants[name], 2 * self.budget_bytes
+        variant = self._variants[name]
+        high_bytes = 2 * self.budget_bytes if rehearsed is None else rehearsed.high_bytes
         if candidate.micro_batch is None:
-            ran_out = Try(num_examples=self.batch_size, peak_bytes=ran_out_bytes, seconds=candidate.seconds)
-            self.add_tries(variant, [rehearsed or ran_out])
+            seconds = candidate.seconds if rehearsed is None else rehearsed.seconds
+            peak_bytes = peak_under(high_bytes)
+            self.add_tries(
+                variant, [Try(num_examples=self.batch_size, peak_bytes=peak_bytes, seconds=seconds)]
+            )
             return
-        high_bytes = ran_out_bytes if rehearsed is None else rehearsed.high_bytes
         learnt = variant.bias * high_bytes / candidate.high_bytes
         self._variants[name] = replace(variant, bias=max(variant.bias, learnt))
 

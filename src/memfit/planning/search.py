@@ -150,6 +150,16 @@ class Candidate:
         return self.variant.num_measures + (self.micro_batch is not None)
 
 
+def peak_under(high_bytes: int) -> int:
+    """The peak of a candidate that is hardly above some bytes.
+
+    Example:
+    >>> peak_under(54 * MIB) // MIB
+    50
+    """
+    return math.ceil((high_bytes - OWN_BYTES) / (1 + MARGIN))
+
+
 def even_sizes(batch_size: int) -> list[int]:
     """The sizes of micro-batches that cut a batch into equal parts, the last perhaps smaller; descending.
 
