@@ -32,6 +32,7 @@ from memfit.guarding.slopes import Trend, trend
 NUM_PAIRS, BLOCK_STEPS, EPOCH_STEPS, BATCH, LENGTH = 240, 50, 1000, 32, 20
 NUM_MODELS, NUM_READINGS = 1000, 100
 KIBIBYTE = 2**10
+METERS = ("device", "host", "malloc")
 
 
 class Turns:
@@ -181,17 +182,21 @@ def measure_data(num_sets: int) -> Readings:
 
 
 def _read(round_: Callable[[], None], num_rounds: int) -> Readings:
+    import numpy as np
     import tensorflow as tf
 
-    found: Readings = {"device": [], "host": [], "malloc": []}
+    places = range(0, num_rounds, max(1, num_rounds // NUM_READINGS))
+    # Made before, so that what is read is not what reading leaves.
+    found = np.zeros((len(METERS), len(places)))
     for number in range(num_rounds):
         round_()
-        if number % max(1, num_rounds // NUM_READINGS) == 0:
+        if number in places:
             device = tf.config.experimental.get_memory_info("CPU:0")["current"]
-            found["device"].append((number, device))
-            found["host"].append((number, memfit.read_memory().host_bytes))
-            found["malloc"].append((number, heap.held_bytes()))
-    return found
+            held = device, memfit.read_memory().host_bytes, heap.held_bytes()
+            found[:, places.index(number)] = held
+    return {
+        name: list(zip(places, row, strict=True)) for name, row in zip(METERS, found.tolist(), strict=True)
+    }
 
 
 def show_cost() -> None:
