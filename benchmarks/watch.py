@@ -10,10 +10,11 @@ process, and the median of their ratios: what a machine does beside it hits both
 What is done once, at the beginning and at the end, is not in the blocks. Released: models built, trained one
 step and released in one process; the slope of device memory, of host memory and of what `malloc` has given
 out, after the first fifth, with its interval. Trained by `train_on_batch`, which takes the arrays as they
-are, and by `fit`, for which Keras makes a `tf.data` set of them. Beside it the same without memfit and
-without a model: only such sets, made and read as often. "flat" is what does not grow by the test that
-`memfit.watch` makes. Where models grow, it says whether data sets alone do so no less: whether the intervals
-of the two slopes meet. The sets are read op by op, which leaves some more than `fit` does.
+are, and by `fit`, for which Keras makes a `tf.data` set of them. Beside the first the same with one model
+that is made once, whose functions are released and traced anew; beside the second, without memfit and without
+a model, only such data sets, made and read as often. "flat" is what does not grow by the test that
+`memfit.watch` makes. Where models grow, it says whether what stands beside them does so no less: whether the
+intervals of the two slopes meet. The sets are read op by op, which leaves some more than `fit` does.
 """
 
 from __future__ import annotations
@@ -139,15 +140,12 @@ Readings = dict[str, list[tuple[float, float]]]
 
 def measure_release(num_models: int, is_by_fit: bool) -> Readings:
     """What is held after every so many models, trained by `fit` or by `train_on_batch`."""
-    import keras
     import numpy as np
 
     x = np.ones((BATCH, 8), "float32")
 
     def train() -> None:
-        layers = [keras.layers.Dense(64, "swish"), keras.layers.Dense(1)]  # Both swish and fit register.
-        model = keras.Sequential([keras.Input((8,)), *layers])
-        model.compile("adam", "mse")
+        model = _made()
         if is_by_fit:
             model.fit(x, x[:, :1], batch_size=BATCH, epochs=1, verbose=0)
         else:
@@ -158,6 +156,29 @@ def measure_release(num_models: int, is_by_fit: bool) -> Readings:
         memfit.release()
 
     return _read(round_, num_models)
+
+
+def measure_same(num_rounds: int) -> Readings:
+    """What is held after every so many steps of one model, whose functions are traced anew for each."""
+    import numpy as np
+
+    x = np.ones((BATCH, 8), "float32")
+    model = _made()
+
+    def round_() -> None:
+        model.train_on_batch(x, x[:, :1])
+        memfit.release(model)
+
+    return _read(round_, num_rounds)
+
+
+def _made() -> Any:
+    import keras
+
+    layers = [keras.layers.Dense(64, "swish"), keras.layers.Dense(1)]  # Both swish and fit register.
+    model = keras.Sequential([keras.Input((8,)), *layers])
+    model.compile("adam", "mse")
+    return model
 
 
 def measure_data(num_sets: int) -> Readings:
@@ -213,14 +234,15 @@ def show_cost() -> None:
 
 
 def show_release(num_models: int) -> None:
-    """Prints the slopes of memory over models that were released, and over data sets alone."""
-    alone = fresh(measure_data, num_models)
-    for name, readings in alone.items():
-        print(f"{num_models:,} data sets alone, {name}: {_told(trend(readings), readings)}", flush=True)
+    """Prints the slopes of memory over models that were released, each beside what no new model leaves."""
     for way, is_by_fit in (("train_on_batch", False), ("fit", True)):
+        control = "data sets alone" if is_by_fit else "steps of one model, traced anew"
+        beside = fresh(measure_data if is_by_fit else measure_same, num_models)
+        for name, readings in beside.items():
+            print(f"{num_models:,} {control}, {name}: {_told(trend(readings), readings)}", flush=True)
         for name, readings in fresh(measure_release, num_models, is_by_fit).items():
-            found, beside = trend(readings), trend(alone[name]) if is_by_fit else None
-            told = f"{_told(found, readings)}: {_judged(found, beside)}"
+            found = trend(readings)
+            told = f"{_told(found, readings)}: {_judged(found, trend(beside[name]), control)}"
             print(f"{num_models:,} models by {way}, {name}: {told}", flush=True)
 
 
@@ -230,12 +252,10 @@ def _told(found: Trend, readings: list[tuple[float, float]]) -> str:
     return f"{slope} KiB each, interval {low} to {high}, in all {growth:+,.0f} KiB"
 
 
-def _judged(found: Trend, beside: Trend | None) -> str:
+def _judged(found: Trend, beside: Trend, control: str) -> str:
     if not found.is_growing:
         return "flat"
-    if beside is not None and found.low <= beside.high:
-        return "GROWS, no more than data sets alone"
-    return "GROWS"
+    return f"GROWS, no more than {control}" if found.low <= beside.high else "GROWS"
 
 
 def main(names: Sequence[str] = ()) -> None:
