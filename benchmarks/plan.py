@@ -40,6 +40,7 @@ DUEL_SECONDS = 0.5  # In each turn of a duel so long, or three steps, or ten.
 MOST_RIVALS, MARGIN = 6, 1.05
 WAIT_SECONDS = 10.0
 TARGET = 1.10
+THE_PLAN = "the plan"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,20 +103,18 @@ def run_case(name: str) -> dict[str, Any]:
     try:
         plan = memfit.plan(model, data, budget=budget_bytes, batch_size=case.batch_size, allow=case.allow)
     except memfit.BudgetError as error:
-        return {"error": str(error), "budget_bytes": budget_bytes}
+        with bench(find_subject(model), batches, data, budget_bytes=budget_bytes) as tried:
+            found = _try_all(tried, model, case)
+        fitting = [each for each, result in found.items() if result.peak_bytes <= budget_bytes]
+        fitting.sort(key=lambda each: found[each].peak_bytes)
+        rivals = [[each.to_dict(), found[each].seconds] for each in fitting[:MOST_RIVALS]]
+        return {"refusal": str(error), "budget_bytes": budget_bytes, "rivals": rivals}
     planning_seconds = time.perf_counter() - start
     chosen = memfit.Plan(
         micro_batch=plan.micro_batch, time_segment=plan.time_segment, depth_limit=plan.depth_limit
     )
     with bench(find_subject(model), batches, data, budget_bytes=budget_bytes) as tried:
-        found: dict[memfit.Plan, Any] = {}
-        for each in combinations(model, case, chosen):
-            try:
-                result = tried.rehearse(each, case.batch_size, most_seconds=0.0)
-            except memfit.MemfitError:
-                continue
-            if result is not None:
-                found[each] = result
+        found = _try_all(tried, model, case, chosen)
         times = _duel(tried, case, found, chosen, budget_bytes)
     halvings, size = 0, case.batch_size
     while size > 1 and _whole(found, case, size) > budget_bytes:
@@ -130,6 +129,19 @@ def run_case(name: str) -> dict[str, Any]:
         "num_tried": len(found),
         "num_halvings": halvings,
     }
+
+
+def _try_all(tried: Any, model: Any, case: Case, *chosen: memfit.Plan) -> dict[memfit.Plan, Any]:
+    """What each combination takes at the whole batch, but for those that the model does not allow."""
+    found = {}
+    for each in dict.fromkeys([*combinations(model, case), *chosen]):
+        try:
+            result = tried.rehearse(each, case.batch_size, most_seconds=0.0)
+        except memfit.MemfitError:
+            continue
+        if result is not None:
+            found[each] = result
+    return found
 
 
 def _duel(
@@ -155,8 +167,8 @@ def _whole(found: dict[memfit.Plan, Any], case: Case, size: int) -> int:
     return 0 if result is None else int(result.peak_bytes)
 
 
-def combinations(model: Any, case: Case, chosen: memfit.Plan) -> list[memfit.Plan]:
-    """All that there is to try, and what was chosen."""
+def combinations(model: Any, case: Case) -> list[memfit.Plan]:
+    """All that there is to try."""
     import keras
 
     from memfit.splitting.checking_tf import why_not_train
@@ -170,7 +182,7 @@ def combinations(model: Any, case: Case, chosen: memfit.Plan) -> list[memfit.Pla
     sizes: list[int | None] = [None]
     if not why_not_train(model, case.allow):
         sizes += [case.batch_size // parts for parts in (2, 4, 8, 16)]
-    return list(dict.fromkeys([*(replace(way, micro_batch=size) for way in ways for size in sizes), chosen]))
+    return [replace(way, micro_batch=size) for way in ways for size in sizes]
 
 
 def train_case(name: str, plan: dict[str, Any]) -> dict[str, Any]:
@@ -223,12 +235,14 @@ class Result:
         ratio: The time of the plan over that of the best.
         is_clean: Whether it trained under its budget without an incident.
         is_as_it_is: Whether the plan leaves the model as it is.
+        is_refused: Whether there is no plan, and rightly: nothing else trains under the budget either.
     """
 
     words: str
     ratio: float = float("inf")
     is_clean: bool = False
     is_as_it_is: bool = False
+    is_refused: bool = False
 
 
 def judge(name: str, found: dict[str, Any]) -> Result:
@@ -236,6 +250,12 @@ def judge(name: str, found: dict[str, Any]) -> Result:
     budget = format_bytes(found["budget_bytes"])
     if "error" in found:
         return Result(words=f"{name}: {budget}: {found['error'][:160]}")
+    if "refusal" in found:
+        best, _, failed = find_best(name, found | {"chosen_seconds": float("inf")})
+        is_right = best == THE_PLAN
+        tried = f"{len(failed)} that peaked below it failed under it" if is_right else f"but {best} trains"
+        words = f"{name}: {budget}: {found['refusal'][:160]}\n  refused; {tried}"
+        return Result(words=words, is_refused=is_right)
     plan = memfit.Plan.from_dict(found["plan"])
     trained = train_often(name, found["plan"], found["budget_bytes"])
     best, best_seconds, failed = find_best(name, found)
@@ -263,7 +283,7 @@ def find_best(name: str, found: dict[str, Any]) -> tuple[str, float, list[str]]:
         if not _incidents(train_often(name, rival.to_dict(), found["budget_bytes"])):
             return rival.in_words(), seconds, failed
         failed.append(rival.in_words())
-    return "the plan", found["chosen_seconds"], failed
+    return THE_PLAN, found["chosen_seconds"], failed
 
 
 def _incidents(trained: dict[str, Any]) -> str:
@@ -294,15 +314,19 @@ def main(names: Sequence[str] = ()) -> None:
 
 
 def _summarise(results: dict[str, Result]) -> None:
-    good = sum(each.ratio <= TARGET for each in results.values())
-    by_rule = [name for name, each in results.items() if each.is_as_it_is and each.ratio > TARGET]
-    clean = sum(each.is_clean for each in results.values())
-    print(f"\n{good} of {len(results)} within {TARGET:.2f}x of the best feasible plan")
+    planned = {name: each for name, each in results.items() if not each.is_refused}
+    good = sum(each.ratio <= TARGET for each in planned.values())
+    by_rule = [name for name, each in planned.items() if each.is_as_it_is and each.ratio > TARGET]
+    clean = sum(each.is_clean for each in planned.values())
+    print(f"\n{good} of {len(planned)} within {TARGET:.2f}x of the best feasible plan")
+    if len(planned) < len(results):
+        refused = ", ".join(name for name in results if name not in planned)
+        print(f"refused, and nothing that was tried trains within the budget: {refused}")
     if by_rule:
         print(f"slower by rule, since the model fits as it is: {', '.join(by_rule)}")
-    slow = [name for name, each in results.items() if each.ratio > TARGET and name not in by_rule]
+    slow = [name for name, each in planned.items() if each.ratio > TARGET and name not in by_rule]
     print(f"target {TARGET:.2f}x: {'NOT MET by ' + ', '.join(slow) if slow else 'met'}")
-    print(f"{clean} of {len(results)} trained without an incident: {_met(clean == len(results))}")
+    print(f"{clean} of {len(planned)} trained without an incident: {_met(clean == len(planned))}")
 
 
 def _tell(what: str) -> None:
