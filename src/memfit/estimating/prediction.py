@@ -19,16 +19,17 @@ from memfit.units import MIB
 # allocator fits them into other holes. Chosen so that real runs keep to the upper bound: `make bench
 # TARGET=estimate`.
 SPREAD_BELOW: Final = 0.10
-SPREAD_ABOVE: Final = 0.065
+SPREAD_ABOVE: Final = 0.07
 # Over the highest that was replayed.
 SPREAD_OF_HIGHEST: Final = 0.01
 # A few orders of ops say less than many: this much more, over their number.
-SPREAD_OF_FEW: Final = 0.10
+SPREAD_OF_FEW: Final = 0.05
 # An update that must leave the old value of a variable alone puts the new one wherever there is room, and
 # large variables leave large holes: so many more of the largest must find a place. Of the large activations
-# one more must, for another order of ops may hold it longer. The spread has room for some of that.
-NUM_SPARE: Final = 2
-SPARE_IN_SPREAD: Final = 0.06
+# so many more must, for another order of ops may hold them longer. The spread has room for some of that.
+NUM_SPARE_VARIABLES: Final = 3
+NUM_SPARE_ACTIVATIONS: Final = 2
+SPARE_IN_SPREAD: Final = 0.20
 # What TensorFlow keeps of its own beside a step: constants, counters.
 OWN_BYTES: Final = MIB // 2
 
@@ -58,18 +59,13 @@ class Span:
         length: Time steps; `None` where no axis is free.
         recordings: The recorded steps.
         seconds: How the time of a step grows with its examples.
-        is_redrawn: Whether TensorFlow drew the order of ops anew before each recording.
+        num_orders: How often TensorFlow drew the order of their ops.
     """
 
     length: int | None
     recordings: tuple[Recording, ...]
     seconds: Law
-    is_redrawn: bool = True
-
-    @property
-    def num_orders(self) -> int:
-        """How many orders of ops were recorded."""
-        return len(self.recordings) if self.is_redrawn else 1
+    num_orders: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,9 +169,9 @@ class Growth:
         """What must be there, so that steps with such peaks do not run into holes."""
         middle = median(peaks)
         usual = middle * (1 + SPREAD_ABOVE + SPREAD_OF_FEW / num_orders)
-        largest = max(self.weights, default=0) if self.slots else 0
-        another = median(step.large_bytes for step in walks[0].steps)
-        spare = max(0.0, max(NUM_SPARE * largest, another) - SPARE_IN_SPREAD * middle)
+        variables = NUM_SPARE_VARIABLES * (max(self.weights, default=0) if self.slots else 0)
+        activations = NUM_SPARE_ACTIVATIONS * median(step.large_bytes for step in walks[0].steps)
+        spare = max(0.0, max(variables, activations) - SPARE_IN_SPREAD * middle)
         least = max(usual + spare, max(peaks) * (1 + SPREAD_OF_HIGHEST))
         # Steps must also find a place among the holes that others leave.
         return room_for(walks, int(least))

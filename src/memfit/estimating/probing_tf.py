@@ -38,8 +38,9 @@ SMALLEST_PROBES: Final = (1, 2)
 # Up to twice so many time steps, a step is always recorded at its full length. TensorFlow runs up to 32 steps
 # of a loop at once, so shorter ones say little.
 FULL_LENGTH: Final = 64
-# More buffers than this take seconds to record.
-MOST_BUFFERS: Final = 12_000
+# More buffers than this take seconds to record. A step that has more is recorded at two batches in place of
+# three; and where it loops over time, at two shorter lengths.
+MOST_BUFFERS: Final = 9_000
 # A validation step is simpler, and less is asked of it.
 VALIDATION_FULL_LENGTH: Final = 32
 VALIDATION_MOST_BUFFERS: Final = 3_000
@@ -47,9 +48,9 @@ VALIDATION_MOST_BUFFERS: Final = 3_000
 NUM_RECORDINGS: Final = 8
 MANY_RECORDINGS: Final = 16
 FEW_RECORDINGS: Final = 3
-FEW_BUFFERS: Final = 2_000
-# After the fewest, no more are made once this and all before it have taken so long.
-PROBE_SECONDS: Final = 5.5
+FEW_BUFFERS: Final = 2_500
+# No more are made that would end later than this after the beginning, but for the first few of few buffers.
+PROBE_SECONDS: Final = 6.0
 # Whenever TensorFlow makes a function ready, ops that could run in any order come in another one, and tend to
 # keep to it: of attention over 256 steps, one process held 267 MiB and another 290. So the function is made
 # ready again before each recording, unless the first call, which also traces it, took long.
@@ -151,13 +152,13 @@ def _measured(
 ) -> Growth:
     model = subject.model
     with shadowed(model, subject.optimizer if is_training else None, is_terse=True) as shadow:
-        probe = _Probe(subject, batches, sizes, shadow, is_split=is_split)
+        probe = _Probe(subject, batches, shadow, is_split=is_split)
         lengths = probe.choose_lengths()
         return Growth(
             # Of a shorter length, only the slope to the longest is wanted.
             spans=(
-                *(probe.span(length, 1, num_timed=1) for length in lengths[:-1]),
-                probe.span(lengths[-1], num_recordings, num_timed=NUM_TIMED if is_training else 1),
+                *(probe.span(length, (sizes[0], sizes[-1]), 1, num_timed=1) for length in lengths[:-1]),
+                probe.span(lengths[-1], sizes, num_recordings, num_timed=NUM_TIMED if is_training else 1),
             ),
             weights=_sizes(model.variables),
             slots=_sizes([] if shadow is None else shadow.variables),
@@ -165,7 +166,7 @@ def _measured(
             gradient_bytes=sum(_sizes(model.trainable_variables)),
             inputs=batches.input_sizes(),
             is_split=is_split,
-            probes=tuple(_in_words(batch, length) for length in lengths for batch in sizes),
+            probes=tuple(probe.shapes),
         )
 
 
@@ -199,22 +200,22 @@ class _Probe:
     Args:
         subject: What is trained.
         batches: On what.
-        sizes: The batches to measure, ascending.
         shadow: What stands in for its optimizer; `None` for a validation step.
         is_split: Whether in micro-batches.
+
+    Attributes:
+        shapes: What spans were measured at, in words.
     """
 
     def __init__(
         self,
         subject: Subject,
         batches: Batches,
-        sizes: tuple[int, ...],
         shadow: Any,
         *,
         is_split: bool,
     ) -> None:
         self._batches = batches
-        self._sizes = sizes
         self._full_length = VALIDATION_FULL_LENGTH if shadow is None else FULL_LENGTH
         self._most_buffers = VALIDATION_MOST_BUFFERS if shadow is None else MOST_BUFFERS
         self._micro_batch = tf.Variable(1, trainable=False) if is_split else None
@@ -233,6 +234,7 @@ class _Probe:
             )
         )
         self._name = model.name
+        self.shapes: list[str] = []
         self._start = time.perf_counter()
         self._first_seconds = 0.0
 
@@ -250,43 +252,54 @@ class _Probe:
         longest = max(2 * self._full_length, int(first + (self._most_buffers - counts[0]) / per_step))
         return (longest // 2, longest)
 
-    def span(self, length: int | None, num_recordings: int | None, *, num_timed: int) -> Span:
-        """What the step takes at one length, timed so many times if it is short."""
-        found: dict[int, list[Timeline]] = {}
+    def span(
+        self, length: int | None, sizes: Sequence[int], num_recordings: int | None, *, num_timed: int
+    ) -> Span:
+        """What the step takes at one length and some batches, ascending, timed so often if it is short."""
+        others: dict[int, Timeline] = {}
         seconds: dict[int, float] = {}
-        for batch in self._sizes:
+        first, *between, base = sizes
+        for batch in (first, *between):
             call = self._call(batch, length)
-            if batch in (self._sizes[0], self._sizes[-1]):
+            if batch == first:
                 seconds[batch] = _timed(call, num_timed)
-            found[batch] = [self._record(call)]
-            if batch == self._sizes[-1]:
-                repeats = num_recordings or self._recordings(len(found[batch][0].buffers))
-                found[batch] += self._record_more(call, repeats - 1)
-        *smaller, base = self._sizes
-        others = {batch: found[batch][0] for batch in smaller}
-        recordings = record_all(found[base], base, others)
+            elif len(others[first].buffers) > self._most_buffers:
+                break
+            others[batch] = self._record(call)
+        call = self._call(base, length)
+        seconds[base] = _timed(call, num_timed)
+        timelines, num_orders = self._record_often(call, num_recordings)
+        self.shapes += [_in_words(batch, length) for batch in (*others, base)]
         return Span(
-            length=length, recordings=recordings, seconds=_time_law(seconds), is_redrawn=self._is_redrawn
+            length=length,
+            recordings=record_all(timelines, base, others),
+            seconds=_time_law(seconds),
+            num_orders=num_orders,
         )
 
-    def _record_more(self, call: Callable[[], Any], most: int) -> list[Timeline]:
-        """Records a step again, so many times at most, as long as it does not take long."""
-        found: list[Timeline] = []
+    def _record_often(self, call: Callable[[], Any], most: int | None) -> tuple[list[Timeline], int]:
+        """A step recorded so many times at most, or as often as suits it, in how many orders of its ops."""
+        start = time.perf_counter()
+        found, num_orders = [self._record(call)], 1
+        has_few = len(found[0].buffers) <= FEW_BUFFERS
+        if most is None:
+            most = MANY_RECORDINGS if has_few else NUM_RECORDINGS
         while len(found) < most:
-            if self._is_redrawn:
+            now = time.perf_counter()
+            has_time = now - self._start + (now - start) <= PROBE_SECONDS
+            if not has_time and not (has_few and len(found) < FEW_RECORDINGS):
+                break
+            start = now
+            if has_time and self._is_redrawn:
                 device_tf.forget_kernels()
                 call()
+                num_orders += 1
             found.append(self._record(call))
-            if len(found) + 1 >= FEW_RECORDINGS and time.perf_counter() - self._start > PROBE_SECONDS:
-                break
-        return found
+        return found, num_orders
 
     @property
     def _is_redrawn(self) -> bool:
         return self._first_seconds <= READY_SECONDS
-
-    def _recordings(self, num_buffers: int) -> int:
-        return MANY_RECORDINGS if num_buffers <= FEW_BUFFERS else NUM_RECORDINGS
 
     def _call(self, batch: int, length: int | None) -> Callable[[], Any]:
         if self._micro_batch is not None:

@@ -19,6 +19,7 @@ from memfit.measuring.noise import quiet
 
 BIRTH: Final = "MemoryAllocation"
 DEATH: Final = "MemoryDeallocation"
+FIELDS: Final = ("allocator_name", "addr", "requested_bytes", "tf_op")
 # Level 2 is the lowest that tells of allocations.
 OPTIONS: Final = tf.profiler.experimental.ProfilerOptions(
     host_tracer_level=2, python_tracer_level=0, device_tracer_level=0
@@ -53,25 +54,31 @@ def record_step(step: Callable[[], Any], *, is_gpu: bool = False) -> Timeline:
 def _events(path: Path, *, is_gpu: bool) -> Iterator[Event]:
     space = read_profile(path.read_bytes())
     for plane in space.planes:
-        names = {key: value.name for key, value in plane.event_metadata.items()}
-        wanted = {key: name == BIRTH for key, name in names.items() if name in (BIRTH, DEATH)}
+        kinds = {BIRTH: True, DEATH: False}
+        wanted = {
+            key: kinds[value.name] for key, value in plane.event_metadata.items() if value.name in kinds
+        }
+        if not wanted:
+            continue
         fields = {value.name: key for key, value in plane.stat_metadata.items()}
         texts = {key: value.name for key, value in plane.stat_metadata.items()}
+        allocator, address, requested, op = map(fields.get, FIELDS)
         for line in plane.lines:
             start = line.timestamp_ns * 1000
             for event in line.events:
-                if event.metadata_id in wanted:
-                    stats = {stat.metadata_id: stat for stat in event.stats}
-                    name = _text(stats.get(fields.get("allocator_name")), texts)
-                    if name.startswith("GPU") != is_gpu:
-                        continue
-                    yield Event(
-                        at=start + event.offset_ps,
-                        is_birth=wanted[event.metadata_id],
-                        address=_number(stats.get(fields.get("addr"))),
-                        num_bytes=_number(stats.get(fields.get("requested_bytes"))),
-                        op=_text(stats.get(fields.get("tf_op")), texts),
-                    )
+                is_birth = wanted.get(event.metadata_id)
+                if is_birth is None:
+                    continue
+                stats = {stat.metadata_id: stat for stat in event.stats}
+                if _text(stats.get(allocator), texts).startswith("GPU") != is_gpu:
+                    continue
+                yield Event(
+                    at=start + event.offset_ps,
+                    is_birth=is_birth,
+                    address=_number(stats.get(address)),
+                    num_bytes=_number(stats.get(requested)),
+                    op=_text(stats.get(op), texts) if is_birth else "",
+                )
 
 
 def _number(stat: Any) -> int:

@@ -119,6 +119,15 @@ def test_a_spec_a_length_and_a_longer_step_than_is_recorded(monkeypatch: pytest.
     assert any("along a line" in note for note in long.notes)
 
 
+def test_a_step_of_many_buffers_is_recorded_at_two_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = memfit.estimate(recurrent(), data(), batch_size=256, validation=False)
+    monkeypatch.setattr(probing_tf, "MOST_BUFFERS", 100)
+    found = memfit.estimate(recurrent(), data(), batch_size=256, validation=False)
+    assert len(usual.probes) == 3
+    assert found.probes == (usual.probes[0], usual.probes[-1])
+    assert abs(found.peak_bytes / usual.peak_bytes - 1) < 0.1
+
+
 def test_a_convolution_whose_workspace_small_batches_do_not_show_is_noted(estimated: memfit.Estimate) -> None:
     model = keras.Sequential(
         [keras.Input((4, 6, 6, 1)), layers.Conv3D(2, 3), layers.Flatten(), layers.Dense(1)]

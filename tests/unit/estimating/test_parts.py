@@ -29,6 +29,7 @@ def growth(*lengths: int) -> Growth:
             length=length,
             recordings=(record(at(4, length), 4, {2: at(2, length)}),),
             seconds=Law(fixed=0.1, linear=0.01 * length),
+            num_orders=1,
         )
         for length in lengths
     )
@@ -92,8 +93,8 @@ def spread(found: Growth) -> float:
 
 def test_few_orders_of_ops_leave_more_room() -> None:
     (span,) = growth(1).spans
-    several = replace(span, recordings=span.recordings * 8)
-    alike = replace(several, is_redrawn=False)
+    several = replace(span, recordings=span.recordings * 8, num_orders=8)
+    alike = replace(several, num_orders=1)
     few, many, one = (spread(replace(growth(1), spans=(each,))) for each in (span, several, alike))
     assert many < one == few
 
@@ -113,7 +114,9 @@ def test_steps_that_leave_holes_need_more_room() -> None:
         Buffer(op="three", turn=0, num_bytes=9 * MIB, born=3, died=5),
     )
     holes = record(Timeline(buffers=buffers, num_moments=6), 1, {1: Timeline(buffers=buffers, num_moments=6)})
-    found = replace(growth(1), spans=(Span(length=1, recordings=(holes,) * 10, seconds=Law(fixed=1.0)),))
+    found = replace(
+        growth(1), spans=(Span(length=1, recordings=(holes,) * 10, seconds=Law(fixed=1.0), num_orders=10),)
+    )
     prediction = found.predict(1)
     # 11 MiB are held at once, but three finds nothing but a hole of 8 MiB until there are 19.
     assert 11 * MIB <= prediction.peak_bytes < 12 * MIB
@@ -127,7 +130,9 @@ def test_large_buffers_leave_more_room_when_there_are_several() -> None:
             for place, size in enumerate(sizes)
         )
         alike = Timeline(buffers=buffers, num_moments=21)
-        span = Span(length=1, recordings=(record(alike, 1, {1: alike}),) * 10, seconds=Law(fixed=1.0))
+        span = Span(
+            length=1, recordings=(record(alike, 1, {1: alike}),) * 10, seconds=Law(fixed=1.0), num_orders=10
+        )
         prediction = replace(growth(1), spans=(span,)).predict(1)
         return prediction.high_bytes / prediction.peak_bytes
 
