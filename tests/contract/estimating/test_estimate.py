@@ -128,6 +128,19 @@ def test_a_step_of_many_buffers_is_recorded_at_two_batches(monkeypatch: pytest.M
     assert abs(found.peak_bytes / usual.peak_bytes - 1) < 0.1
 
 
+def test_where_time_is_short_a_small_step_is_recorded_three_times_and_a_large_one_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(probing_tf, "PROBE_SECONDS", 0.0)
+    model = fixed()
+    subject, batches = find_subject(model), describe(model, data(length=10), batch_size=256)
+    small = measure_growth(subject, batches).spans[-1]
+    monkeypatch.setattr(probing_tf, "FEW_BUFFERS", 10)
+    large = measure_growth(subject, batches).spans[-1]
+    assert (len(small.recordings), small.num_orders) == (3, 1)
+    assert (len(large.recordings), large.num_orders) == (1, 1)
+
+
 def test_a_convolution_whose_workspace_small_batches_do_not_show_is_noted(estimated: memfit.Estimate) -> None:
     model = keras.Sequential(
         [keras.Input((4, 6, 6, 1)), layers.Conv3D(2, 3), layers.Flatten(), layers.Dense(1)]
