@@ -21,3 +21,9 @@ def test_where_old_weights_are_not_kept_all_gradients_are_held_at_once() -> None
         found = lean.rehearse(Plan(), 8)
     assert found is not None
     assert found.peak_bytes >= 2 * 12 * MIB, "weights and gradients of a MiB a layer"
+    # Running out of memory in the update would end the training there: temporaries must find a place.
+    assert found.high_bytes >= found.peak_bytes + 3 * MIB
+    with bench(find_subject(model), batches, data, budget_bytes=300 * MIB) as ample:
+        kept = ample.rehearse(Plan(), 8)
+    assert kept is not None
+    assert (found.spare_bytes, kept.spare_bytes) == (3 * MIB, 0)
