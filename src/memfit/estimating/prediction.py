@@ -19,19 +19,17 @@ from memfit.units import MIB
 # allocator fits them into other holes. Chosen so that real runs keep to the upper bound: `make bench
 # TARGET=estimate`.
 SPREAD_BELOW: Final = 0.10
-SPREAD_ABOVE: Final = 0.065
-# Over the highest that was replayed.
-SPREAD_OF_HIGHEST: Final = 0.01
+SPREAD_ABOVE: Final = 0.09
 # A few orders of ops say less than many: this much more, over their number.
 SPREAD_OF_FEW: Final = 0.05
-# An update that must leave the old value of a variable alone puts the new one wherever there is room, and
-# large variables leave large holes: so many more of the largest must find a place. The spread has room for
-# this share of them.
-NUM_SPARE_VARIABLES: Final = 3
-VARIABLES_IN_SPREAD: Final = 0.12
-# Of the large activations so many more must, for another order of ops may hold them longer.
+# Over the high ones of the peaks that were replayed, of which a tenth are higher.
+HIGH_SHARE: Final = 0.9
+SPREAD_OF_HIGH: Final = 0.03
+# Where peaks differ by more than this share, the order of ops matters, and another one may hold large
+# activations longer: so many more of them must find a place. This share of the peak has room for them.
+SAME_PEAKS: Final = 0.01
 NUM_SPARE_ACTIVATIONS: Final = 2
-ACTIVATIONS_IN_SPREAD: Final = 0.20
+ACTIVATIONS_IN_SPREAD: Final = 0.13
 # What TensorFlow keeps of its own beside a step: constants, counters.
 OWN_BYTES: Final = MIB // 2
 
@@ -133,7 +131,8 @@ class Growth:
         near = self._nearest(length)
         found = [self._peaks(span, examples, resting) for span in near]
         stretch = _stretch(found, near, length)
-        walks = random_walks(near[-1].recordings, examples, resting)
+        updated = self.weights if self.slots else ()
+        walks = random_walks(near[-1].recordings, examples, resting, updated)
         peaks = [peak for walk in walks for peak in walk.peaks()]
         seconds = near[-1].seconds.value(examples) * _times(near[-1].length, length)
         last = sorted(found[-1], key=lambda peak: peak.needed_bytes)
@@ -170,15 +169,14 @@ class Growth:
     def _high_bytes(self, walks: Sequence[Walk], peaks: Sequence[int], num_orders: int) -> float:
         """What must be there, so that steps with such peaks do not run into holes."""
         middle = median(peaks)
-        usual = middle * (1 + SPREAD_ABOVE + SPREAD_OF_FEW / num_orders)
-        largest = max(self.weights, default=0) if self.slots else 0
+        high = sorted(peaks)[int(HIGH_SHARE * len(peaks))]
         large = median(step.large_bytes for step in walks[0].steps)
-        spare = max(
-            0.0,
-            NUM_SPARE_VARIABLES * largest - VARIABLES_IN_SPREAD * middle,
-            NUM_SPARE_ACTIVATIONS * large - ACTIVATIONS_IN_SPREAD * middle,
+        differs = max(peaks) > middle * (1 + SAME_PEAKS)
+        least = max(
+            middle * (1 + SPREAD_ABOVE + SPREAD_OF_FEW / num_orders),
+            high * (1 + SPREAD_OF_HIGH),
+            middle * (1 - ACTIVATIONS_IN_SPREAD) + NUM_SPARE_ACTIVATIONS * large * differs,
         )
-        least = max(usual + spare, max(peaks) * (1 + SPREAD_OF_HIGHEST))
         # Steps must also find a place among the holes that others leave.
         return room_for(walks, int(least))
 

@@ -5,8 +5,10 @@ Only the CPU's best-fit allocator and those of GPUs tell of every buffer.
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +21,8 @@ from memfit.measuring.noise import quiet
 
 BIRTH: Final = "MemoryAllocation"
 DEATH: Final = "MemoryDeallocation"
+# The profiler calls an op by its name and its kind: `sequential/dense/MatMul:MatMul`.
+OP: Final = re.compile(r"[^:\s]+:\w+")
 FIELDS: Final = ("allocator_name", "addr", "requested_bytes", "tf_op")
 # Level 2 is the lowest that tells of allocations.
 OPTIONS: Final = tf.profiler.experimental.ProfilerOptions(
@@ -63,9 +67,12 @@ def _events(path: Path, *, is_gpu: bool) -> Iterator[Event]:
         fields = {value.name: key for key, value in plane.stat_metadata.items()}
         texts = {key: value.name for key, value in plane.stat_metadata.items()}
         allocator, address, requested, op = map(fields.get, FIELDS)
-        for line in plane.lines:
-            start = line.timestamp_ns * 1000
-            for event in line.events:
+        ops = {key for key, value in plane.event_metadata.items() if OP.fullmatch(value.name)}
+        for thread, line in enumerate(plane.lines):
+            start, since = line.timestamp_ns * 1000, None
+            for event in sorted(line.events, key=attrgetter("offset_ps")):
+                if event.metadata_id in ops:
+                    since = start + event.offset_ps
                 is_birth = wanted.get(event.metadata_id)
                 if is_birth is None:
                     continue
@@ -78,6 +85,8 @@ def _events(path: Path, *, is_gpu: bool) -> Iterator[Event]:
                     address=_number(stats.get(address)),
                     num_bytes=_number(stats.get(requested)),
                     op=_text(stats.get(op), texts) if is_birth else "",
+                    thread=thread,
+                    since=since,
                 )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from typing import Final
@@ -19,17 +19,27 @@ from typing import Final
 from memfit.budgeting.allocator import FIRST_REGION_BYTES
 from memfit.estimating.chunks import REGION_BYTES, Chunks, rounded
 from memfit.estimating.growth import Recording, moments
+from memfit.units import KIB
 
-# A walk has so many steps. There are the more walks the fewer buffers a step has, for they take time.
-NUM_STEPS: Final = 5
-FEWEST_WALKS, MOST_WALKS = 2, 30
+# A walk has so many steps: for the first ten or so, peaks rise from step to step. The fewer buffers a step
+# has, the more steps and walks there are, for they take time.
+FEWEST_STEPS, MOST_STEPS = 5, 12
+FEWEST_WALKS, MOST_WALKS = 2, 10
 WALKED_BUFFERS: Final = 100_000
+# An update is made in place if nothing reads the old value any more, and otherwise somewhere else. In large
+# batches the ops that read it take longer, so values move that did not in the small ones that were recorded:
+# of those of so many bytes or more, this share in each step.
+MOVED_BYTES: Final = 64 * KIB
+MOVED_SHARE: Final = 0.25
 # The allocator's first region, which a limit leaves beside it. Half of it is taken for TensorFlow's own.
 SMALL_BYTES: Final = FIRST_REGION_BYTES // 2
 # A size is one of several when as many buffers have it or more.
 NUM_LARGE: Final = 3
 # The room is found to within this share.
 ROOM_STEP: Final = 1.005
+
+# At which places of a step's order which sizes move.
+Moves = Mapping[int, Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +49,18 @@ class Walk:
     Attributes:
         steps: The steps.
         resting: Sizes of what is held all the time, variables and inputs, in the order in which it came.
+        moves: What moves in each step though it was not recorded so; nothing, where there is none.
     """
 
     steps: Sequence[Step]
     resting: Sequence[int]
+    moves: Sequence[Moves] = ()
 
     def peaks(self) -> list[int]:
-        """What the allocator's meter says of each step but the first, with room for whatever it wastes."""
+        """What the allocator's meter says of each step but the first, with room for whatever it wastes.
+
+        Of the steps as they were recorded: nothing else moves.
+        """
         memory = _Memory(REGION_BYTES)
         for size in self.resting:
             memory.rest(rounded(size))
@@ -58,16 +73,43 @@ class Walk:
     def fits(self, room_bytes: int) -> bool:
         """Whether every buffer finds a place in a room."""
         memory = _Memory(room_bytes)
-        return all(memory.rest(rounded(size)) for size in self.resting) and all(map(memory.run, self.steps))
+        if not all(memory.rest(rounded(size)) for size in self.resting):
+            return False
+        moves = self.moves or [{}] * len(self.steps)
+        return all(memory.run(step, moved) for step, moved in zip(self.steps, moves, strict=True))
 
 
-def random_walks(recordings: Sequence[Recording], num_examples: int, resting: Sequence[int]) -> list[Walk]:
-    """Walks through recorded steps in random orders, which are the same each time."""
+def random_walks(
+    recordings: Sequence[Recording], num_examples: int, resting: Sequence[int], updated: Sequence[int] = ()
+) -> list[Walk]:
+    """Walks through recorded steps in random orders, which are the same each time.
+
+    Args:
+        recordings: The steps.
+        num_examples: Their batch.
+        resting: Sizes of what is held all the time.
+        updated: The sizes among them of what each step updates.
+    """
     steps = [Step.of(each, num_examples) for each in recordings]
-    num_walks = WALKED_BUFFERS // (NUM_STEPS * max(len(step.sizes) for step in steps) + 1)
-    num_walks = min(MOST_WALKS, max(FEWEST_WALKS, num_walks)) if len(steps) > 1 else 1
+    num_buffers = max(len(step.sizes) for step in steps) + 1
+    num_steps = min(MOST_STEPS, max(FEWEST_STEPS, WALKED_BUFFERS // (FEWEST_WALKS * num_buffers)))
+    num_walks = min(MOST_WALKS, max(FEWEST_WALKS, WALKED_BUFFERS // (num_steps * num_buffers)))
+    sizes = [rounded(size) for size in updated if size >= MOVED_BYTES]
     draw = random.Random(0)  # noqa: S311
-    return [Walk(draw.choices(steps, k=NUM_STEPS), resting) for _ in range(num_walks)]
+    walks = []
+    for _ in range(num_walks if len(steps) > 1 or sizes else 1):
+        chosen = draw.choices(steps, k=num_steps)
+        walks.append(Walk(chosen, resting, [_moves(step, sizes, draw) for step in chosen]))
+    return walks
+
+
+def _moves(step: Step, sizes: Sequence[int], draw: random.Random) -> Moves:
+    """What moves in a step, drawn by chance; in its second half, where updates are made."""
+    moves: dict[int, list[int]] = defaultdict(list)
+    for size in sizes:
+        if draw.random() < MOVED_SHARE:
+            moves[draw.randrange(len(step.order) // 2, len(step.order))].append(size)
+    return moves
 
 
 def all_walks(recordings: Sequence[Recording], num_examples: int, resting: Sequence[int]) -> list[Walk]:
@@ -96,11 +138,13 @@ class Step:
         order: When which buffer is born (true) or dies.
         sizes: Bytes of each buffer.
         is_old: Whether each buffer was there before the step.
+        awaited: For each buffer, those that it can wait for.
     """
 
     order: list[tuple[int, bool, int]]
     sizes: list[int]
     is_old: list[bool]
+    awaited: list[tuple[int, ...]]
 
     @classmethod
     def of(cls, recording: Recording, num_examples: int) -> Step:
@@ -109,6 +153,7 @@ class Step:
             moments(recording.timeline),
             [rounded(law.at(num_examples)) for law in recording.laws],
             [buffer.born < 0 for buffer in recording.timeline.buffers],
+            [buffer.awaited for buffer in recording.timeline.buffers],
         )
 
     @property
@@ -148,6 +193,23 @@ class _Rooms:
         return self.most_bytes is not None and self._bytes(place) > self.most_bytes
 
 
+class _Running:
+    """A step that is being run.
+
+    Attributes:
+        step: The step.
+        starts: Where the buffers are that it holds; `None` for one of nothing.
+        replaced: How many of each size it has ended that were there before.
+        ended: The buffers that have ended.
+    """
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+        self.starts: dict[int, int | None] = {}
+        self.replaced: Counter[int] = Counter()
+        self.ended: set[int] = set()
+
+
 class _Memory:
     """A region with what rests in it."""
 
@@ -167,28 +229,65 @@ class _Memory:
         self._resting[size].append(start)
         return start is not None or not size
 
-    def run(self, step: Step) -> bool:
-        """Runs a step; false if a buffer finds no place."""
+    def run(self, step: Step, moves: Moves | None = None) -> bool:
+        """Runs a step, in which some of what rests moves; false if a buffer finds no place."""
         self._chunks.peak_bytes = self._chunks.held_bytes
-        starts: dict[int, int | None] = {}
-        replaced: Counter[int] = Counter()
-        for _, is_birth, index in step.order:
-            size = step.sizes[index]
-            if is_birth:
-                start = starts[index] = self._chunks.take(size)
-                if start is None and size:
-                    return False
-                continue
-            if step.is_old[index]:
-                places = self._resting[size]
-                start = places.pop(0) if places else None  # The oldest of its size.
-                replaced[size] += start is not None
-            else:
-                start = starts.pop(index)
-            if start is not None:
-                self._chunks.give_back(start)
-        self._settle(starts, step.sizes, replaced)
+        running = _Running(step)
+        for place, (_, is_birth, index) in enumerate(step.order):
+            if moves and place in moves and not all(map(self._move, moves[place])):
+                return False
+            if not is_birth:
+                self._give_back(running, index)
+            elif not self._take(running, index):
+                return False
+        self._settle(running.starts, step.sizes, running.replaced)
         return True
+
+    def _move(self, size: int) -> bool:
+        """Puts a new value in the place of the oldest of its size; false if there is no room for both."""
+        places = self._resting[size]
+        if not places:  # It is moving already.
+            return True
+        start = self._chunks.take(size)
+        if start is not None:
+            old = places.pop(0)
+            places.append(start)
+            if old is not None:
+                self._chunks.give_back(old)
+        return start is not None
+
+    def _take(self, running: _Running, index: int) -> bool:
+        """Finds a place for a buffer, if need be when ops beside it have ended; false if there is none."""
+        size = running.step.sizes[index]
+        start = self._chunks.take(size)
+        if start is None and size:
+            for other in running.step.awaited[index]:
+                if self._give_back(running, other):
+                    start = self._chunks.take(size)
+                    if start is not None:
+                        break
+            else:
+                return False
+        running.starts[index] = start
+        return True
+
+    def _give_back(self, running: _Running, index: int) -> bool:
+        """Ends a buffer, if it has not ended yet; false if there was nothing to give back."""
+        if index in running.ended:
+            return False
+        size = running.step.sizes[index]
+        if running.step.is_old[index]:
+            places = self._resting[size]
+            start = places.pop(0) if places else None  # The oldest of its size.
+            running.replaced[size] += start is not None
+        elif index in running.starts:
+            start = running.starts.pop(index)
+        else:  # Not born yet.
+            return False
+        running.ended.add(index)
+        if start is not None:
+            self._chunks.give_back(start)
+        return start is not None
 
     def _settle(self, starts: dict[int, int | None], sizes: Sequence[int], replaced: Counter[int]) -> None:
         """What is left of a step takes the place of what it replaced; the rest is its result.

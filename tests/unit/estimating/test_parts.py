@@ -123,21 +123,34 @@ def test_steps_that_leave_holes_need_more_room() -> None:
     assert prediction.high_bytes >= 19 * MIB
 
 
-def test_large_buffers_leave_more_room_when_there_are_several() -> None:
-    def spread_of(*sizes: int) -> float:
-        buffers = tuple(
-            Buffer(op=str(place), turn=0, num_bytes=size, born=place, died=20)
-            for place, size in enumerate(sizes)
+def spread_of(*orders: tuple[tuple[int, int, int], ...]) -> float:
+    """The upper bound over the peak of steps with such buffers: bytes, birth and death of each."""
+    timelines = [
+        Timeline(
+            buffers=tuple(
+                Buffer(op=str(place), turn=0, num_bytes=size, born=born, died=died)
+                for place, (size, born, died) in enumerate(buffers)
+            ),
+            num_moments=40,
         )
-        alike = Timeline(buffers=buffers, num_moments=21)
-        span = Span(
-            length=1, recordings=(record(alike, 1, {1: alike}),) * 10, seconds=Law(fixed=1.0), num_orders=10
-        )
-        prediction = replace(growth(1), spans=(span,)).predict(1)
-        return prediction.high_bytes / prediction.peak_bytes
+        for buffers in orders
+    ]
+    recordings = tuple(record(each, 1, {1: each}) for each in timelines) * 4
+    span = Span(length=1, recordings=recordings, seconds=Law(fixed=1.0), num_orders=len(recordings))
+    prediction = replace(growth(1), spans=(span,)).predict(1)
+    return prediction.high_bytes / prediction.peak_bytes
 
-    # The same 12 MiB in all. Another order of ops may hold one more of several that are large.
-    assert spread_of(*[4 * MIB] * 3) > spread_of(*[MIB] * 12) + 0.1
+
+def test_where_the_order_matters_large_activations_may_be_held_longer() -> None:
+    def of_size(num_bytes: int) -> tuple[tuple[int, int, int], ...]:
+        num = 12 * MIB // num_bytes
+        return tuple((num_bytes, place, 20 + place) for place in range(num))
+
+    # All hold the same 12 MiB at most; in some orders there is a MiB more.
+    few, many, more = of_size(4 * MIB), of_size(MIB), ((MIB, 15, 16),)
+    assert spread_of(few, few + more) > spread_of(many, many + more) + 0.1
+    # In one and the same order nothing is held longer.
+    assert spread_of(few, few) == spread_of(many, many) < spread_of(few, few + more) - 0.1
 
 
 def test_a_rare_high_peak_lies_below_the_upper_bound() -> None:

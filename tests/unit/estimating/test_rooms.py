@@ -86,6 +86,34 @@ def test_a_new_value_whose_old_one_was_not_seen_to_go() -> None:
     assert walk(update, update, resting=[2 * MIB]).peaks() == [4 * MIB]
 
 
+def waiting(awaited: tuple[int, ...]) -> Walk:
+    """One buffer of 4 MiB beside an op that is about to give back another one."""
+    buffers = (
+        Buffer(op="input", turn=0, num_bytes=4 * MIB, born=0, died=2),
+        Buffer(op="output", turn=0, num_bytes=4 * MIB, born=1, died=3, awaited=awaited),
+    )
+    return Walk([Step.of(record(Timeline(buffers=buffers, num_moments=4), 1, {}), 1)] * 2, [])
+
+
+def test_where_there_is_no_room_it_waits_for_ops_under_way() -> None:
+    assert waiting((0,)).peaks() == waiting(()).peaks() == [8 * MIB]  # With room enough, nobody waits.
+    assert waiting((0,)).fits(4 * MIB)
+    assert not waiting(()).fits(4 * MIB)
+    assert not waiting((0,)).fits(3 * MIB)
+
+
+def test_values_move_that_were_updated_in_place_when_they_were_recorded() -> None:
+    work, rests = recorded(("activation", 8 * MIB, 0, 2), ("gradient", MIB, 1, 3)), [2 * MIB]
+    still = random_walks([work], 1, rests)
+    moving = random_walks([work], 1, rests, rests)
+    assert {sum(map(len, walk.moves)) for walk in still} == {0}
+    assert sum(len(moves) for walk in moving for moves in walk.moves) > len(moving)
+    assert all(place >= 2 for walk in moving for moves in walk.moves for place in moves)
+    # The peaks are those of the steps as they were recorded.
+    assert [peak for walk in moving for peak in walk.peaks()] == [11 * MIB] * (len(moving) * 11)
+    assert room_for(still, 10 * MIB) < 12 * MIB < room_for(moving, 10 * MIB)
+
+
 def test_random_walks_are_the_same_each_time() -> None:
     recordings = [recorded(("one", size * MIB, 0, 1)) for size in range(1, 12)]
     walks = random_walks(recordings, 1, [MIB])
