@@ -163,7 +163,7 @@ def _measured(
             weights=_sizes(model.variables),
             slots=_sizes([] if shadow is None else shadow.variables),
             metrics=_sizes(model.metrics_variables),
-            gradient_bytes=sum(_sizes(model.trainable_variables)),
+            updated=_sizes(model.trainable_variables if is_training else []),
             inputs=batches.input_sizes(),
             is_split=is_split,
             probes=tuple(probe.shapes),

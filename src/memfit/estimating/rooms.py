@@ -9,11 +9,11 @@ that are too small.
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from heapq import nlargest
 from typing import Final
 
 from memfit.budgeting.allocator import FIRST_REGION_BYTES
@@ -21,11 +21,11 @@ from memfit.estimating.chunks import REGION_BYTES, Chunks, rounded
 from memfit.estimating.growth import Recording, moments
 from memfit.units import KIB
 
-# A walk has so many steps: for the first ten or so, peaks rise from step to step. The fewer buffers a step
-# has, the more steps and walks there are, for they take time.
-FEWEST_STEPS, MOST_STEPS = 5, 12
-FEWEST_WALKS, MOST_WALKS = 2, 10
-WALKED_BUFFERS: Final = 100_000
+# A walk has so many steps: at first, peaks rise from step to step. The fewer buffers a step has, the more
+# steps and walks there are, for they take time.
+FEWEST_STEPS, MOST_STEPS = 5, 8
+FEWEST_WALKS, MOST_WALKS = 2, 30
+WALKED_BUFFERS: Final = 200_000
 # An update is made in place if nothing reads the old value any more, and otherwise somewhere else. In large
 # batches the ops that read it take longer, so values move that did not in the small ones that were recorded:
 # of those of so many bytes or more, this share in each step.
@@ -33,10 +33,8 @@ MOVED_BYTES: Final = 64 * KIB
 MOVED_SHARE: Final = 0.25
 # The allocator's first region, which a limit leaves beside it. Half of it is taken for TensorFlow's own.
 SMALL_BYTES: Final = FIRST_REGION_BYTES // 2
-# A size is one of several when as many buffers have it or more.
-NUM_LARGE: Final = 3
 # The room is found to within this share.
-ROOM_STEP: Final = 1.005
+ROOM_STEP: Final = 1.01
 
 # At which places of a step's order which sizes move.
 Moves = Mapping[int, Sequence[int]]
@@ -106,7 +104,7 @@ def random_walks(
 def _moves(step: Step, sizes: Sequence[int], draw: random.Random) -> Moves:
     """What moves in a step, drawn by chance; in its second half, where updates are made."""
     moves: dict[int, list[int]] = defaultdict(list)
-    for size in sizes:
+    for size in sizes if step.order else ():
         if draw.random() < MOVED_SHARE:
             moves[draw.randrange(len(step.order) // 2, len(step.order))].append(size)
     return moves
@@ -119,15 +117,32 @@ def all_walks(recordings: Sequence[Recording], num_examples: int, resting: Seque
     return [Walk(some, order) for some in (steps, steps[::-1]) for order in orders]
 
 
-def room_for(walks: Sequence[Walk], least_bytes: int, *, most_bytes: int | None = None) -> int:
-    """The bytes in which all walks find a place for every buffer.
+def room_for(
+    walks: Sequence[Walk], least_bytes: int, *, most_bytes: int | None = None, share: float = 1.0
+) -> int:
+    """The bytes in which walks find a place for every buffer.
 
     Args:
         walks: The walks.
         least_bytes: The least to consider.
         most_bytes: Where to stop looking: what is returned is then more than that.
+        share: Of the walks, so many must.
     """
-    return _Rooms(least_bytes, most_bytes).first(lambda room: all(walk.fits(room) for walk in walks))
+    most_failures = len(walks) - max(1, math.ceil(share * len(walks)))
+    num_failures = [0] * len(walks)
+
+    def fits(room_bytes: int) -> bool:
+        num_failed = 0
+        # What failed before is the first to fail again.
+        for place in sorted(range(len(walks)), key=num_failures.__getitem__, reverse=True):
+            if not walks[place].fits(room_bytes):
+                num_failures[place] += 1
+                num_failed += 1
+                if num_failed > most_failures:
+                    return False
+        return True
+
+    return _Rooms(least_bytes, most_bytes).first(fits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +170,6 @@ class Step:
             [buffer.born < 0 for buffer in recording.timeline.buffers],
             [buffer.awaited for buffer in recording.timeline.buffers],
         )
-
-    @property
-    def large_bytes(self) -> int:
-        """The size of large buffers, of which there are several: one or two may be larger."""
-        return min(nlargest(NUM_LARGE, self.sizes), default=0)
 
 
 @dataclass(frozen=True, slots=True)
