@@ -69,6 +69,8 @@ CASES = {
     "encoder-decoder": Case(model="encoder-decoder", batch_size=64, share=0.6),
     "language": Case(model="language-lstm", batch_size=64, share=0.65),
     "cnn": Case(model="cnn", batch_size=512, share=0.6),
+    "signals": Case(model="signals", batch_size=512, share=0.5),
+    "unet": Case(model="unet", batch_size=64, share=0.6),
     "resnet": Case(model="resnet", batch_size=64, share=0.7),
     "resnet-split": Case(model="resnet", batch_size=64, share=0.4, allow=("split_batch_norm",)),
     "transformer": Case(model="transformer", batch_size=128, share=0.5),

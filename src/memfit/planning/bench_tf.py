@@ -20,9 +20,10 @@ from memfit.estimating.batches_tf import Batches
 from memfit.estimating.estimate_tf import choose_batch_size
 from memfit.estimating.growth import record
 from memfit.estimating.pipeline_tf import under_way_bytes
+from memfit.estimating.prediction import WALKED_SHARE
 from memfit.estimating.probing_tf import Subject, make_step
 from memfit.estimating.recording_tf import record_step
-from memfit.estimating.rooms import all_walks, room_for
+from memfit.estimating.rooms import all_walks, random_walks, room_for
 from memfit.estimating.shadow_tf import shadowed
 from memfit.measuring import device_tf
 from memfit.measuring.oom import is_device_oom
@@ -39,8 +40,9 @@ LONG_SECONDS: Final = 5.0
 MOST_STEPS: Final = 10
 REHEARSAL_SECONDS: Final = 2.0
 # Steps of a rehearsal that are recorded buffer by buffer, to see whether they would run into holes. With more
-# buffers that takes seconds, so one must do; most of those are small, and so are the holes.
+# buffers that takes seconds, so fewer must do, which are walked through as estimates do.
 NUM_RECORDED: Final = 4
+NUM_RECORDED_OF_MANY: Final = 3
 FEW_BUFFERS: Final = 2_000
 # Where old weights are not kept, running out of memory in the update ends the training: so many temporaries
 # of the largest variable must find a place beside what was seen. With two, Adam's update of wide layers
@@ -114,14 +116,14 @@ class Bench:
         is_cheap = len(timelines[0].buffers) <= FEW_BUFFERS
         timelines += [
             record_step(lambda: self._step(function, batch), is_gpu=is_gpu)
-            for _ in range(NUM_RECORDED - 1 if is_cheap else 0)
+            for _ in range(NUM_RECORDED - 1 if is_cheap else NUM_RECORDED_OF_MANY - 1)
         ]
-        walks = all_walks(
-            [record(each, batch_size, {batch_size: each}) for each in timelines],
-            batch_size,
-            [self.other_bytes, *self._resting, *leaves],
-        )
-        return room_for(walks if is_cheap else walks[:1], least_bytes, most_bytes=most_bytes)
+        recordings = [record(each, batch_size, {batch_size: each}) for each in timelines]
+        resting = [self.other_bytes, *self._resting, *leaves]
+        if is_cheap:
+            return room_for(all_walks(recordings, batch_size, resting), least_bytes, most_bytes=most_bytes)
+        walks = random_walks(recordings, batch_size, resting)
+        return room_for(walks, least_bytes, most_bytes=most_bytes, share=WALKED_SHARE)
 
     def evaluate(self, plan: Plan, sizes: tuple[int, ...]) -> list[Try]:
         """Validation steps of some sizes by a plan."""

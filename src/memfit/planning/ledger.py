@@ -61,11 +61,7 @@ class Ledger:
 
     def waiting(self) -> list[Candidate]:
         """Those that would fit and were not rehearsed, the best first."""
-        return [
-            each
-            for each in ranked(self.candidates(), self.budget_bytes)
-            if (each.variant.name, each.micro_batch) not in self._rehearsed
-        ]
+        return [each for each in ranked(self.candidates(), self.budget_bytes) if not self.has(each)]
 
     def settings(self, candidate: Candidate) -> Plan:
         """A candidate as a plan."""
@@ -92,6 +88,17 @@ class Ledger:
             return
         learnt = variant.bias * high_bytes / candidate.high_bytes
         self._variants[name] = replace(variant, bias=max(variant.bias, learnt))
+
+    def has(self, candidate: Candidate) -> bool:
+        """Whether a candidate was rehearsed, however it went."""
+        return _key(candidate) in self._rehearsed
+
+    def resized(self, candidate: Candidate, factor: float) -> Candidate:
+        """The same way in micro-batches of about so many times the size."""
+        size = factor * (candidate.micro_batch or self.batch_size)
+        own = [each for each in self.candidates() if each.variant.name == candidate.variant.name]
+        split = [each for each in own if each.micro_batch is not None]
+        return min(split, key=lambda each: abs((each.micro_batch or 0) - size), default=candidate)
 
     def rehearsal(self, candidate: Candidate) -> Try | None:
         """The rehearsal of a candidate; `None` if it ran out of memory, or was not rehearsed."""

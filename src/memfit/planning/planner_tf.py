@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
@@ -38,6 +39,8 @@ PROMISING: Final = 1.1
 # Two that fit and are no further apart are timed in turn, so often.
 CLOSE: Final = 1.3
 NUM_ROUNDS: Final = 2
+# Micro-batches of so many times the size are looked at, too.
+RESIZED: Final = (2.0, 0.5)
 # Steps that take longer than this are not looked at twice: planning would take a minute.
 LONG: Final = 0.5
 
@@ -88,7 +91,7 @@ class Planner:
         self._measure(Plan(), num_measures=0)
         found = self._rehearse_best(whole_only=True) or self._search()
         if found is not None:
-            found = self._duel(found) or self._rehearse_best()
+            found = self._duel(self._resize(found)) or self._rehearse_best()
         if found is None and not self._why_not_split:
             found = self._rehearse_smallest()
         if found is None:
@@ -186,6 +189,25 @@ class Planner:
             found = self._rehearse(waiting[0])
             if found is not None and (best is None or found.seconds < best[1].seconds):
                 self._best = best = (waiting[0], found)
+        return best
+
+    def _resize(self, best: Found) -> Found:
+        """Micro-batches of another size, as long as they are faster and fit: what suits caches, no law says.
+
+        The function is there already, for micro-batches of any size.
+        """
+        for factor in RESIZED:
+            while best[0].micro_batch is not None and best[1].seconds <= LONG:
+                own, other = (self._ledger.resized(best[0], each) for each in (1.0, factor))
+                # What was rehearsed took so many times what is predicted by now.
+                expected_bytes = math.ceil(other.peak_bytes * best[1].peak_bytes / own.peak_bytes)
+                if self._ledger.has(other) or expected_bytes > self.budget_bytes:
+                    break
+                other = replace(other, peak_bytes=expected_bytes)
+                found = self._rehearse(other)
+                if found is None or found.seconds >= best[1].seconds:
+                    break
+                self._best = best = (other, found)
         return best
 
     def _duel(self, best: Found) -> Found | None:

@@ -1,6 +1,8 @@
 """Plans for real models: measured, rehearsed, and with nothing left behind."""
 
 import gc
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -118,6 +120,18 @@ def test_a_fit_with_a_budget_plans_by_itself() -> None:
     assert run.plan.in_words() != "whole batches"
     assert run.incidents == ()
     assert run.num_steps == 2
+
+
+def test_micro_batches_of_half_the_size_are_rehearsed_too() -> None:
+    model = make_dense()
+    whole = memfit.plan(model, None, budget="1GiB", batch_size=2048).rehearsed_bytes
+    assert whole is not None
+    told: list[str] = []
+    found = memfit.plan(model, None, budget=whole * 7 // 10, batch_size=2048, tell=told.append)
+    kinds = Counter(re.sub(r"of \d+", "", each) for each in set(told) if "rehearsing micro" in each)
+    assert found.micro_batch is not None
+    assert max(kinds.values()) >= 2, told
+    assert found.predicted_bytes is not None and found.predicted_bytes <= whole * 7 // 10
 
 
 def test_arrays_that_keras_keeps_on_the_device_count() -> None:

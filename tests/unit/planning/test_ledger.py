@@ -69,6 +69,29 @@ def test_more_tries_are_taken_up(ledger: Ledger) -> None:
     assert ledger.candidates()[-1].peak_bytes == 11 * MIB
 
 
+def test_the_same_way_in_micro_batches_of_another_size(ledger: Ledger) -> None:
+    def size(variant: str, micro_batch: int | None, factor: float) -> tuple[str, int | None]:
+        own = next(
+            each
+            for each in ledger.candidates()
+            if (each.variant.name, each.micro_batch) == (variant, micro_batch)
+        )
+        found = ledger.resized(own, factor)
+        return found.variant.name, found.micro_batch
+
+    assert (size("", 2, 2.0), size("", 2, 0.5)) == (("", 4), ("", 1))
+    assert size("time segments of 5", 3, 0.5)[0] == "time segments of 5"
+    # Whole batches are halved, and nothing is smaller than one or larger than half.
+    assert (size("", None, 0.5), size("", 1, 0.5), size("", 4, 2.0)) == (("", 4), ("", 1), ("", 4))
+
+
+def test_what_was_rehearsed_is_known_however_it_went(ledger: Ledger) -> None:
+    first, second, third = ledger.waiting()[:3]
+    ledger.note(first, rehearsed(first, 150))
+    ledger.note(second, None)
+    assert [ledger.has(each) for each in (first, second, third)] == [True, True, False]
+
+
 def test_what_was_considered_says_why_not(ledger: Ledger) -> None:
     whole = ledger.waiting()[0]
     ledger.note(whole, rehearsed(whole, 220))
