@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from memfit.errors import BudgetError, MemfitError, SetupError
+from memfit.errors import BudgetError, MemfitError, SetupError, reason_of
 from memfit.estimating.batches_tf import Batches
 from memfit.estimating.probing_tf import Subject
 from memfit.planning.bench_tf import Bench, num_bytes
@@ -117,7 +117,7 @@ class Planner:
             try:
                 self._measure(settings, num_measures=num_measures)
             except MemfitError as fault:  # What a strategy cannot do for this model, it says.
-                self._notes.append(f"Not {settings.in_words()}: {fault}")
+                self._notes.append(f"Not {settings.in_words()}: {reason_of(fault)}")
                 continue
             found = self._rehearse_best()
             if found is not None and found[0].micro_batch is None:
