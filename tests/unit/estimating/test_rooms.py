@@ -121,6 +121,12 @@ def test_values_move_that_were_updated_in_place_when_they_were_recorded() -> Non
     assert room_for(still, 10 * MIB) < 12 * MIB < room_for(moving, 10 * MIB)
 
 
+def test_in_a_step_that_asks_for_nothing_nothing_moves() -> None:
+    for walk_ in random_walks([recorded()], 1, [MIB], [MIB]):
+        assert not any(walk_.moves)
+        assert walk_.fits(MIB)
+
+
 def test_random_walks_are_the_same_each_time() -> None:
     recordings = [recorded(("one", size * MIB, 0, 1)) for size in range(1, 12)]
     walks = random_walks(recordings, 1, [MIB])
