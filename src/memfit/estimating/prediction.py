@@ -23,11 +23,9 @@ SPREAD_ABOVE: Final = 0.12
 # A few orders of ops say less than many: this much more, over their number.
 SPREAD_OF_FEW: Final = 0.05
 # Steps under a limit must find a place for every buffer, which may take far more than their peak: a request
-# gets all of a hole that is less than twice as large. So many of the walks must do, with so much to spare.
-# What the others need, real runs mostly go well without: while an op waits for memory, other ops go on, which
-# no recording shows.
+# gets all of a hole that is less than twice as large. So many of the walks must do. What the others need, real
+# runs mostly go well without: while an op waits for memory, other ops go on, which no recording shows.
 WALKED_SHARE: Final = 0.75
-SPREAD_OF_ROOM: Final = 0.02
 # What TensorFlow keeps of its own beside a step: constants, counters.
 OWN_BYTES: Final = MIB // 2
 
@@ -166,8 +164,7 @@ class Growth:
     def _high_bytes(self, walks: Sequence[Walk], peaks: Sequence[int], num_orders: int) -> float:
         """What must be there, so that steps with such peaks do not run into holes."""
         least = median(peaks) * (1 + SPREAD_ABOVE + SPREAD_OF_FEW / num_orders)
-        room_bytes = room_for(walks, int(least / (1 + SPREAD_OF_ROOM)), share=WALKED_SHARE)
-        return room_bytes * (1 + SPREAD_OF_ROOM)
+        return room_for(walks, int(least), share=WALKED_SHARE)
 
     def _peaks(self, span: Span, examples: int, resting: Sequence[int]) -> list[Peak]:
         return [replay(recording, examples, resting) for recording in span.recordings]
