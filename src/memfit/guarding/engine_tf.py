@@ -31,7 +31,7 @@ from memfit.guarding.tracing_tf import Tracer, user_caller
 from memfit.measuring import device_tf
 from memfit.records import Growth, Leak, Watched
 
-READING_SHARE: Final = 0.0025  # Of the time, for readings and for looking at them.
+READING_SHARE: Final = 0.0015  # Of the time, for readings and for looking at them.
 FREE_SECONDS: Final = 0.03  # Once, whatever share that is: a short program must be looked at, too.
 LEAST_GAP_SECONDS: Final = 0.01  # More readings would tell no more: of many, every second one is dropped.
 FREE_READINGS: Final = 64  # At every step, so that short programs are watched, too.
@@ -97,7 +97,7 @@ class Engine:
 
     def _last_step(self) -> float:
         key = self._clock.current
-        num_steps = self._clock.steps[key] if key is not None and key[0] != "second" else 0
+        num_steps = self._clock.num_steps(*key) if key is not None and key[0] != "second" else 0
         return max(self._step + 1, num_steps)
 
     # What is heard
@@ -163,7 +163,7 @@ class Engine:
     def on_epoch_end(self, *_: Any) -> None:
         """Keras ended an epoch."""
         self._num_epochs += 1
-        self._steps_per_epoch = self._clock.steps["train batch", None] / self._num_epochs
+        self._steps_per_epoch = self._clock.num_steps("train batch") / self._num_epochs
 
     # Readings
 
@@ -285,7 +285,7 @@ class Engine:
     def result(self) -> Watched:
         """All that was seen so far."""
         return Watched(
-            num_steps=max(self._clock.steps.values(), default=0),
+            num_steps=self._clock.most_steps(),
             num_epochs=self._num_epochs,
             num_readings=self._num_readings,
             unit=self._unit(),

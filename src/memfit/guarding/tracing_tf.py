@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any, Final
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 import tensorflow as tf
@@ -35,6 +35,8 @@ class Tracer:
         self._counts: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._codes: dict[CodeType | None, int] = {}
+        self._last: Callable[[], Any] = lambda: None
+        self._last_number = -1
 
     def num_ticks(self) -> int:
         """How much has happened since the beginning."""
@@ -45,6 +47,12 @@ class Tracer:
 
         A number: code can be compared, too, but to hash it all of its constants and names are gone through.
         """
+        if self._last() is not function:  # Mostly it is the one before.
+            self._last_number = self._found_number(function)
+            self._last = ref(function)
+        return self._last_number
+
+    def _found_number(self, function: Any) -> int:
         try:
             return self._numbers[function]
         except KeyError:
