@@ -30,7 +30,7 @@ from benchmarks import heap
 from benchmarks.fit import fresh, make_data, make_model
 from memfit.guarding.slopes import Trend, trend
 
-NUM_PAIRS, BLOCK_STEPS, EPOCH_STEPS, BATCH, LENGTH = 240, 50, 1000, 32, 20
+NUM_PAIRS, BLOCK_STEPS, EPOCH_STEPS, BATCH, LENGTH = 480, 50, 1000, 32, 20
 NUM_MODELS, NUM_READINGS = 1000, 100
 KIBIBYTE = 2**10
 METERS = ("device", "host", "malloc")

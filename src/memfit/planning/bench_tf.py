@@ -20,7 +20,6 @@ from memfit.estimating.batches_tf import Batches
 from memfit.estimating.estimate_tf import choose_batch_size
 from memfit.estimating.growth import record
 from memfit.estimating.pipeline_tf import under_way_bytes
-from memfit.estimating.prediction import WALKED_SHARE
 from memfit.estimating.probing_tf import Subject, make_step
 from memfit.estimating.recording_tf import record_step
 from memfit.estimating.rooms import all_walks, random_walks, room_for
@@ -40,9 +39,11 @@ LONG_SECONDS: Final = 5.0
 MOST_STEPS: Final = 10
 REHEARSAL_SECONDS: Final = 2.0
 # Steps of a rehearsal that are recorded buffer by buffer, to see whether they would run into holes. With more
-# buffers that takes seconds, so fewer must do, which are walked through as estimates do.
+# buffers that takes seconds, so fewer must do, which are walked through at random; of the walks, so many must
+# fit.
 NUM_RECORDED: Final = 4
 NUM_RECORDED_OF_MANY: Final = 3
+WALKED_SHARE: Final = 0.75
 FEW_BUFFERS: Final = 2_000
 # Where old weights are not kept, running out of memory in the update ends the training: so many temporaries
 # of the largest variable must find a place beside what was seen. With two, Adam's update of wide layers
