@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+import pytest
+
 from memfit.estimating.growth import Law, record
 from memfit.estimating.parts import layer_of, layer_parts, scopes_of, step_parts
-from memfit.estimating.prediction import Growth, InputSize, Prediction, Span
+from memfit.estimating.prediction import SPREAD_OF_HOLES, Growth, InputSize, Prediction, Span
 from memfit.estimating.timeline import Buffer, Timeline
 from memfit.units import KIB, MIB
 
@@ -106,11 +108,12 @@ def test_large_variables_leave_more_room() -> None:
     assert spread(trained) > spread(frozen) + 0.1
 
 
-def test_steps_that_leave_holes_need_more_room() -> None:
+@pytest.mark.parametrize("loop", ["", "lstm_1/while/"])
+def test_steps_that_leave_holes_need_more_room_unless_they_loop(loop: str) -> None:
     buffers = (
-        Buffer(op="one", turn=0, num_bytes=8 * MIB, born=0, died=2),
+        Buffer(op=loop + "one", turn=0, num_bytes=8 * MIB, born=0, died=2),
         Buffer(op="two", turn=0, num_bytes=2 * MIB, born=1, died=4),
-        Buffer(op="three", turn=0, num_bytes=9 * MIB, born=3, died=5),
+        Buffer(op=loop + "three", turn=0, num_bytes=9 * MIB, born=3, died=5),
     )
     holes = record(Timeline(buffers=buffers, num_moments=6), 1, {1: Timeline(buffers=buffers, num_moments=6)})
     found = replace(
@@ -119,7 +122,10 @@ def test_steps_that_leave_holes_need_more_room() -> None:
     prediction = found.predict(1)
     # 11 MiB are held at once, but three finds nothing but a hole of 8 MiB until there are 19.
     assert 11 * MIB <= prediction.peak_bytes < 12 * MIB
-    assert prediction.high_bytes >= 19 * MIB
+    if loop:
+        assert 12 * MIB < prediction.high_bytes < 14 * MIB
+    else:  # Holes decide, and leave more than a margin to chance.
+        assert 19 * MIB * (1 + SPREAD_OF_HOLES) <= prediction.high_bytes < 22 * MIB
 
 
 def test_a_high_peak_that_most_walks_meet_lies_below_the_upper_bound() -> None:
