@@ -35,3 +35,18 @@ def test_a_gap_that_was_seen_is_waited_for() -> None:
             assert clock.tick("batch") is None
     clock.tick("train batch")
     assert [clock.tick("batch") for _ in range(2 * PATIENCE)] == [None] * (2 * PATIENCE)
+
+
+def test_what_was_a_step_before_is_counted_on() -> None:
+    clock = Clock()
+    for _ in range(5):
+        clock.tick("function", 1)
+    assert (clock.num_steps("function", 1), clock.most_steps()) == (5, 5)
+    assert clock.tick("train batch") == 1
+    assert clock.current == ("train batch", None)
+    assert (clock.num_steps("train batch"), clock.num_steps("function", 1), clock.most_steps()) == (1, 5, 5)
+    assert clock.num_steps("optimizer") == 0
+    for _ in range(PATIENCE):
+        assert clock.tick("function", 1) is None
+    assert clock.tick("function", 1) == 6
+    assert (clock.num_steps("train batch"), clock.num_ticks) == (1, 7 + PATIENCE)
