@@ -58,7 +58,7 @@ def as_made(returned: Any, place: str) -> Made:
 def _in_words(value: Any) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(type(each).__name__ for each in value)})"
-    return "nothing" if value is None else f"a {type(value).__name__}"
+    return "nothing" if value is None else f"an object of type {type(value).__name__}"
 
 
 def data_of(returned: Any) -> Any:

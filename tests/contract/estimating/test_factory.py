@@ -71,7 +71,7 @@ def test_a_model_with_its_data(script: Path) -> None:
         ("absent:make_model", "there is no module 'absent'.*absent.py:make_model"),
         ("memfit_train.py:make", "has no function 'make'. It has: make_model, make_both"),
         ("memfit_train.py:make_nothing", "returned nothing, but a Keras model is needed"),
-        ("memfit_train.py:make_dict", "returned a dict.*return model, or return model,"),
+        ("memfit_train.py:make_dict", "returned an object of type dict.*return model, or return model,"),
         ("memfit_train.py:make_with", "needs units, but is called without arguments"),
         ("memfit_train.py:make_fault", r"failed at .*memfit_train.py:\d+: ValueError: no such file"),
         ("memfit_train.py:make_trained", "trains while it is loaded.*if __name__"),

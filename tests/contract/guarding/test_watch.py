@@ -14,6 +14,8 @@ from memfit.errors import SetupError, UsageError
 from memfit.guarding import internals_tf
 from memfit.guarding.blame_tf import Evidence, blame_heap
 from memfit.guarding.census_tf import take_census
+from memfit.guarding.clock import Clock
+from memfit.guarding.tracing_tf import Tracer
 from memfit.records import Growth
 
 X = np.random.default_rng(0).normal(size=(64, 4)).astype("float32")
@@ -24,6 +26,14 @@ def make_model() -> Any:
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8, "relu"), keras.layers.Dense(1)])
     model.compile("adam", "mse")
     return model
+
+
+def test_functions_are_told_apart_by_the_place_they_were_made_at() -> None:
+    tracer = Tracer(Clock())
+    first, second = tf.function(lambda: 1), tf.function(lambda: 2)
+    anew = [tf.function(lambda: 3) for _ in range(2)]
+    numbers = [tracer.number_of(each) for each in (first, first, second, first, *anew)]
+    assert numbers == [0, 0, 1, 0, 2, 2]
 
 
 def listened() -> list[Any]:
