@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import data, depth, estimate, fit, meter, plan, rnn, watch
+from benchmarks import data, depth, estimate, fit, meter, plan, rnn, rooms, watch
 
 TARGETS = {
     "data": data.main,
@@ -14,6 +14,7 @@ TARGETS = {
     "meter": meter.main,
     "plan": plan.main,
     "rnn": rnn.main,
+    "rooms": rooms.main,
     "watch": watch.main,
 }
 

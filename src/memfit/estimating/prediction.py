@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -12,29 +13,25 @@ from typing import Final
 
 from memfit.estimating.chunks import rounded
 from memfit.estimating.growth import Law, Peak, Recording, replay
-from memfit.estimating.rooms import Walk, do_fit, random_walks, room_for
+from memfit.estimating.rooms import Walk, random_walks, room_for
 from memfit.units import MIB
 
 # The peak of one and the same step moves between steps and processes: ops overlap in another order, and the
 # allocator fits them into other holes. Chosen so that real runs keep to the upper bound: `make bench
 # TARGET=estimate`.
 SPREAD_BELOW: Final = 0.10
-SPREAD_ABOVE: Final = 0.115
+SPREAD_ABOVE: Final = 0.10
 # A few orders of ops say less than many: this much more, over their number.
 SPREAD_OF_FEW: Final = 0.05
 # Steps under a limit must find a place for every buffer, which may take far more than their peak: a request
-# gets all of a hole that is less than twice as large. If so many of the walks do below that, real runs mostly
-# do, too: while an op waits for memory, other ops go on, which no recording shows. Otherwise holes decide,
-# which is chance: then nearly all walks must find their places, with so much to spare.
-WALKED_SHARE: Final = 0.5
-NEARLY_ALL: Final = 0.9
-SPREAD_OF_HOLES: Final = 0.10
-# What a loop over time holds grows by many small steps, which find places: of steps that ask for so much in
-# loops, no real run failed within the plain margin, whatever walks said.
+# gets all of a hole that is less than twice as large. So many of the walks must find theirs. The more holes
+# ask for beyond the peak, the more of it is chance: so much more is added, as a share of that.
+WALKED_SHARE: Final = 0.6
+SPREAD_OF_HOLES: Final = 0.25
+# What a loop over time holds grows by many small buffers, which find places, whatever walks say. Of steps
+# that ask for so much in loops, the peak alone decides.
 LOOP: Final = "/while/"
 LOOPING_SHARE: Final = 0.75
-# What TensorFlow keeps of its own beside a step: constants, counters.
-OWN_BYTES: Final = MIB // 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +139,7 @@ class Growth:
         return Prediction(
             peak_bytes=int(median(peaks) * stretch),
             low_bytes=int(min(peaks) * stretch * (1 - SPREAD_BELOW)),
-            high_bytes=int(high * stretch) + OWN_BYTES,
+            high_bytes=math.ceil(high * stretch / MIB) * MIB,  # Limits count in whole MiB.
             seconds=seconds * num_parts,
             peak=last[(len(last) - 1) // 2],
         )
@@ -170,16 +167,18 @@ class Growth:
 
     def _high_bytes(self, span: Span, walks: Sequence[Walk], peaks: Sequence[int], examples: int) -> float:
         """What must be there, so that steps with such peaks do not run into holes."""
-        least_bytes = int(median(peaks) * (1 + SPREAD_ABOVE + SPREAD_OF_FEW / span.num_orders))
-        if _is_looping(span.recordings[0], examples) or do_fit(walks, least_bytes, share=WALKED_SHARE):
+        peak_bytes = median(peaks)
+        least_bytes = peak_bytes * (1 + SPREAD_ABOVE + SPREAD_OF_FEW / span.num_orders)
+        if is_looping(span.recordings[0], examples):
             return least_bytes
-        return room_for(walks, least_bytes, share=NEARLY_ALL) * (1 + SPREAD_OF_HOLES)
+        holes_bytes = room_for(walks, int(peak_bytes), share=WALKED_SHARE) - peak_bytes
+        return max(least_bytes, peak_bytes + (1 + SPREAD_OF_HOLES) * holes_bytes)
 
     def _peaks(self, span: Span, examples: int, resting: Sequence[int]) -> list[Peak]:
         return [replay(recording, examples, resting) for recording in span.recordings]
 
 
-def _is_looping(recording: Recording, num_examples: int) -> bool:
+def is_looping(recording: Recording, num_examples: int) -> bool:
     """Whether most of what a step asks for, it asks for in loops."""
     sizes = [law.at(num_examples) for law in recording.laws]
     buffers = zip(recording.timeline.buffers, sizes, strict=True)

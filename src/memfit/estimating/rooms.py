@@ -121,11 +121,6 @@ def all_walks(recordings: Sequence[Recording], num_examples: int, resting: Seque
     return [Walk(some, order) for some in (steps, steps[::-1]) for order in orders]
 
 
-def do_fit(walks: Sequence[Walk], room_bytes: int, *, share: float) -> bool:
-    """Whether a share of some walks, but at least one, find a place for every buffer, with some to spare."""
-    return room_for(walks, room_bytes, most_bytes=room_bytes, share=share) <= room_bytes
-
-
 def room_for(
     walks: Sequence[Walk], least_bytes: int, *, most_bytes: int | None = None, share: float = 1.0
 ) -> int:

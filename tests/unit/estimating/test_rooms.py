@@ -10,7 +10,6 @@ from memfit.estimating.rooms import (
     Step,
     Walk,
     all_walks,
-    do_fit,
     random_walks,
     room_for,
 )
@@ -55,8 +54,6 @@ def test_or_so_many_of_them() -> None:
     rooms = [walk(recorded(("one", size * MIB, 0, 1))) for size in (10, 20, 30, 40)]
     for share, size in ((0.25, 10), (0.5, 20), (0.75, 30), (1.0, 40)):
         assert size * MIB <= room_for(rooms, 5 * MIB, share=share) <= size * MIB * ROOM_STEP
-        assert do_fit(rooms, size * MIB, share=share)
-        assert not do_fit(rooms, (size - 1) * MIB, share=share)
     assert room_for(rooms[:1], 5 * MIB, share=0.0) >= 10 * MIB  # One at least.
 
 
