@@ -84,11 +84,11 @@ def test_refusals(script: Path, place: str, words: str) -> None:
 
 
 def test_the_command(script: Path) -> None:
-    words = ("estimate", f"{script}:make_model", "--batch-size", "64", "--length", "30", "--json")
+    words = ("estimate", f"{script}:make_model", "--batch-size", "512", "--length", "30", "--json")
     command = (sys.executable, "-m", "memfit", *words, "--budget", "1MiB")
     answer = subprocess.run(command, capture_output=True, text=True, check=False, cwd=script.parent)
     found = json.loads(answer.stdout)
     assert answer.returncode == 3, answer.stderr
-    assert (found["batch_size"], found["length"]) == (64, 30)
+    assert (found["batch_size"], found["length"]) == (512, 30)
     assert "memfit: does not fit: up to" in answer.stderr
     assert "cc:" not in answer.stderr, "TensorFlow's log is not the user's business"
